@@ -60,9 +60,6 @@ func Hooked(dir string) (bool, error) {
 	}), err
 }
 
-// Hooked reports whether a link at a netfilter hook is pinned in the directory of l.
-func (l *Links) Hooked() (bool, error) { return Hooked(l.pins.dir) }
-
 // pin is the name of the pin at a priority: its sign is left out.
 func (h hook) pin(priority int) string { return h.name + "-" + strconv.Itoa(max(priority, -priority)) }
 

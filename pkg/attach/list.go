@@ -44,6 +44,25 @@ func ListPinned(dir string) ([]Attachment, error) {
 	return list, errors.Join(errs...)
 }
 
+// Judging returns the interfaces that programs are attached to by links pinned in dir; nil: none is pinned at a netfilter hook, so the agent
+// has not attached all.
+func Judging(dir string) (map[uint32]bool, error) {
+	if hooked, err := Hooked(dir); !hooked || err != nil {
+		return nil, err
+	}
+	list, err := ListPinned(dir)
+	if err != nil {
+		return nil, err
+	}
+	there := map[uint32]bool{}
+	for _, a := range list {
+		if a.Ingress.Attached || a.Egress.Attached {
+			there[a.Ifindex] = true
+		}
+	}
+	return there, nil
+}
+
 func linkState(path string, key tcxKey) (LinkState, error) {
 	opened, err := link.LoadPinnedLink(path, nil)
 	if err != nil {

@@ -1,12 +1,10 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"time"
@@ -108,6 +106,9 @@ func afterBPF(c config.Config, h *held, kernel *iptables.Kernel, flows handover.
 	h.add(l.close)
 	if l.from, err = bpfplane.OpenPredecessor(c.Config); err != nil {
 		l.cannotCarry(err)
+		if l.owners, err = routedOwners(c); err != nil {
+			return nil, err
+		}
 	} else if err := errors.Join(l.readOwners(), l.endShortcut(flows)); err != nil {
 		return nil, err
 	}
@@ -146,33 +147,6 @@ func (l *replacedBPF) endShortcut(flows handover.Kernel) error {
 		l.from = nil
 	}
 	return notLearned
-}
-
-// gone is the name of an interface that has gone. No interface has it.
-const gone = "gone interface"
-
-// readOwners notes whose addresses are.
-func (l *replacedBPF) readOwners() error {
-	numbers, err := l.from.Owners()
-	if err != nil {
-		return fmt.Errorf("read whose addresses are by the BPF dataplane: %w", err)
-	}
-	if numbers == nil {
-		return nil
-	}
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return fmt.Errorf("list interfaces, to know whose addresses are: %w", err)
-	}
-	names := map[uint32]string{}
-	for _, i := range interfaces {
-		names[uint32(i.Index)] = i.Name
-	}
-	l.owners = map[netip.Addr]string{}
-	for a, number := range numbers {
-		l.owners[a] = cmp.Or(names[number], gone)
-	}
-	return nil
 }
 
 func (l *replacedBPF) cannotCarry(err error) {

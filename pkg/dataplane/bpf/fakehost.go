@@ -16,7 +16,8 @@ type FakeHost struct {
 	Attached map[uint32]string // interface names by ifindex, of those Ensure was called for
 	Gone     map[uint32]bool   // what IsGone returns
 	Guarded  bool
-	Fresh    bool                               // no earlier agent has come to the end of its first plan
+	Fresh    bool                               // no earlier agent with this map layout has come to the end of its first plan
+	Others   map[uint32]bool                    // as in Earlier
 	News     []uint32                           // what the next Touched returns
 	Fail     map[uint32]error                   // the error of Ensure of an interface, which then does nothing; 0: of Guard
 	Ensured  int                                // calls of Ensure
@@ -69,8 +70,8 @@ func (h *FakeHost) Ensure(name string, ifindex uint32) error {
 // IsGone implements Host.
 func (h *FakeHost) IsGone(ifindex uint32) (bool, error) { return h.Gone[ifindex], nil }
 
-// WasGuarded implements Host.
-func (h *FakeHost) WasGuarded() (bool, error) { return !h.Fresh, nil }
+// Earlier implements Host.
+func (h *FakeHost) Earlier() (Earlier, error) { return Earlier{!h.Fresh, h.Others}, nil }
 
 // Tracks implements Host.
 func (h *FakeHost) Tracks() bool { return h.Ending != nil }

@@ -22,11 +22,13 @@ type heirs struct {
 	// an address without an owner counts as one that has changed it.
 	resumed bool
 	asked   map[netip.Addr]bool // those addresses, while resumed
-	due     map[netip.Addr]bool // addresses that wait for the next reading
-	under   map[netip.Addr]bool // those of the reading under way
-	ends    chan error          // delivers how that has ended; nil: none is under way
-	began   time.Time
-	rests   time.Time // until then no reading begins
+	// others are interfaces that an agent with another map layout has judged, while resumed: their endpoints had their addresses before.
+	others map[uint32]bool
+	due    map[netip.Addr]bool // addresses that wait for the next reading
+	under  map[netip.Addr]bool // those of the reading under way
+	ends   chan error          // delivers how that has ended; nil: none is under way
+	began  time.Time
+	rests  time.Time // until then no reading begins
 }
 
 // failureRest is how long no reading begins after one that has failed, at least.
@@ -36,11 +38,11 @@ func newHeirs(tracks func() bool) *heirs {
 	return &heirs{tracks: tracks, owners: map[netip.Addr]uint32{}, due: map[netip.Addr]bool{}, asked: map[netip.Addr]bool{}}
 }
 
-// resume notes the owners that an earlier agent has left. earlier: there was one that has programmed all endpoints, or this one starts over, and no
-// other dataplane judges. An agent that has ended before has not had time to note all owners, so an address without one says nothing. has reports
-// whether the endpoint of an interface is in force and has an address.
-func (h *heirs) resume(earlier bool, owners map[netip.Addr]uint32, has func(ifindex uint32, a netip.Addr) bool) {
-	h.resumed = earlier
+// resume notes the owners that earlier agents have left. An agent that has ended before it was guarded has not had time to note all owners, so an
+// address without one says nothing then, nor while another dataplane judges: earlier is zero. has reports whether the endpoint of an interface is in
+// force and has an address.
+func (h *heirs) resume(earlier Earlier, owners map[netip.Addr]uint32, has func(ifindex uint32, a netip.Addr) bool) {
+	h.resumed, h.others = earlier.Guarded || earlier.Others != nil, earlier.Others
 	for a, ifindex := range owners {
 		if has(ifindex, a) {
 			h.owners[a] = ifindex
@@ -89,7 +91,7 @@ func (h *heirs) release(a netip.Addr) {
 func (h *heirs) claim(ifindex uint32, addrs []netip.Addr) {
 	for _, a := range addrs {
 		owner := h.owners[a]
-		if owner == ifindex || owner == 0 && (!h.resumed || h.asked[a]) {
+		if owner == ifindex || owner == 0 && (!h.resumed || h.asked[a] || h.others[ifindex]) {
 			continue
 		}
 		h.change(a)
@@ -123,7 +125,7 @@ func (h *heirs) got(ifindex uint32, addrs []netip.Addr) {
 // force.
 func (h *heirs) ended(host Host, complete bool) error {
 	if complete && h.resumed {
-		h.resumed, h.asked = false, map[netip.Addr]bool{}
+		h.resumed, h.asked, h.others = false, map[netip.Addr]bool{}, nil
 	}
 	select {
 	case err := <-h.ends: // nil: never

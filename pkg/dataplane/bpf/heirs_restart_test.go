@@ -104,6 +104,24 @@ func TestAStartAfterAFirstAgentThatWasKilledEndsNoConnections(t *testing.T) {
 	}
 }
 
+// An agent with another map layout has judged the first interface. The second one has come since, and its pod may have got the address of another.
+func TestAStartAfterAnotherMapLayoutEndsConnectionsOfNewInterfaces(t *testing.T) {
+	testutil.Privileged(t)
+	host := NewFakeHost()
+	host.Fresh, host.Others = true, map[uint32]bool{1001: true}
+	dp, graph := openSmallOn(t, host, testutil.BPFFS(t), nil), calc.New("n")
+	defer mustClose(t, dp)
+	s := host.slowTable()
+	graph.Apply([]model.Update{endpoint4("same", "cali0", "10.0.2.1", nil), endpoint4("heir", "cali1", "10.0.2.2", nil), model.InSync{}})
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	s.begins(t, "10.0.2.2")
+	if !dp.has(1001) || dp.has(1002) {
+		t.Errorf("the endpoint of the first interface is open: %v, that of the second one: %v", dp.has(1001), dp.has(1002))
+	}
+	s.end <- nil
+	applyUntil(t, dp, "both to be open", func(error) bool { return dp.has(1002) })
+}
+
 // While another dataplane judges, the kernel's table has the connections of pods that it knows and this one does not program before its first plan.
 // An agent that goes on with a switch removes none of them: that is for the one who adds its flows.
 func TestASwitchThatGoesOnEndsNoConnections(t *testing.T) {

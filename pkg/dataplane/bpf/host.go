@@ -29,9 +29,8 @@ type Host interface {
 	// IsGone reports whether the interface that an earlier agent has attached programs to has gone: one that is there under its number by now is
 	// another pod's. Call it before Ensure.
 	IsGone(ifindex uint32) (bool, error)
-	// WasGuarded reports whether an earlier agent has attached the netfilter programs: it has programmed the endpoints of its first plan by then.
-	// Call it before Guard.
-	WasGuarded() (bool, error)
+	// Earlier describes what earlier agents have attached. Call it before Ensure and Guard.
+	Earlier() (Earlier, error)
 	// Tracks reports whether the kernel has a table of connections.
 	Tracks() bool
 	// EndConnections removes all connections with an end among these addresses from the kernel's own table. It is called beside other methods, but
@@ -51,6 +50,13 @@ type Host interface {
 	// Nudge has Wake deliver once more: soon, or after so long, counted from the last call that says how long.
 	Nudge(after time.Duration)
 	Close() error
+}
+
+// Earlier is what earlier agents have attached. One that has attached the netfilter programs has programmed the endpoints of its first plan.
+type Earlier struct {
+	Guarded bool // one with this map layout has
+	// Others are the interfaces with programs of an agent with another map layout that has; nil: there was none.
+	Others map[uint32]bool
 }
 
 // Peer is the pod's side of a veth pair.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 
 	"github.com/margay-project/margay/bpf"
@@ -18,6 +19,8 @@ type Linux struct {
 	*nodewatch.Watch
 	log     *slog.Logger
 	links   *attach.Links // nil until Use
+	linkDir string        // where links are pinned
+	older   []string      // where an agent with another map layout has pinned its
 	table   *conntrack.Later
 	repairs uint64
 	// overtaken are the interfaces where programs of others were seen before ours, with the line that was logged last.
@@ -56,6 +59,7 @@ func (h *Linux) Use(p *bpfmaps.Programs, linkDir string, older []string) error {
 		return h.links.SetPrograms(programs)
 	}
 	var err error
+	h.linkDir, h.older = linkDir, older
 	h.links, err = attach.NewLinks(linkDir, older, programs)
 	return err
 }
@@ -93,8 +97,23 @@ func (h *Linux) warnOfOthers(name string, ifindex uint32) {
 // IsGone implements Host.
 func (h *Linux) IsGone(ifindex uint32) (bool, error) { return h.links.IsGone(ifindex) }
 
-// WasGuarded implements Host.
-func (h *Linux) WasGuarded() (bool, error) { return h.links.Hooked() }
+// Earlier implements Host.
+func (h *Linux) Earlier() (e Earlier, err error) {
+	if e.Guarded, err = attach.Hooked(h.linkDir); err != nil {
+		return e, err
+	}
+	for _, dir := range h.older {
+		attached, err := attach.Judging(dir)
+		if err != nil {
+			return e, err
+		}
+		if attached != nil && e.Others == nil {
+			e.Others = map[uint32]bool{}
+		}
+		maps.Copy(e.Others, attached)
+	}
+	return e, nil
+}
 
 // Tracks implements Host. If that is not known the kernel may have the table, and EndConnections says why.
 func (h *Linux) Tracks() bool {

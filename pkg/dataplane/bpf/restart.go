@@ -36,10 +36,15 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 			}
 		}
 	}
-	published, _ := s.kernel.gens.Use()
-	guarded, hookErr := s.kernel.host.WasGuarded()
-	s.kernel.heirs.resume(published > 0 && guarded && !s.kernel.other.judges(), owners, s.endpoints.entries.inForce)
-	return found, errors.Join(err, hookErr)
+	earlier, attachErr := s.kernel.host.Earlier()
+	if published, _ := s.kernel.gens.Use(); published == 0 {
+		earlier.Guarded = false
+	}
+	if s.kernel.other.judges() {
+		earlier = Earlier{}
+	}
+	s.kernel.heirs.resume(earlier, owners, s.endpoints.entries.inForce)
+	return found, errors.Join(err, attachErr)
 }
 
 // adoptEndpoints makes what the kernel has of endpoints theirs, with their tables.

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -19,6 +20,7 @@ type replacement struct {
 	number  bool     // the new pod's interface has the number of the former one's
 	flags   []string // of all agents
 	next    []string // of the agent that comes afterwards, beside them
+	binary  string   // of that agent; empty: the same
 }
 
 // TestAnAddressBringsNoFlows: a pod that gets the address of one that has gone is not reached by answers to what that one has asked, and does
@@ -39,6 +41,15 @@ func TestAnAddressBringsNoFlowsInASwitch(t *testing.T) {
 			r.flags, r.next = append(r.flags, from...), to
 			t.Run("from "+from[1]+" to "+to[1]+name, func(t *testing.T) { testInherit(t, r) })
 		}
+	}
+}
+
+// TestAnAddressBringsNoFlowsToAnotherMapLayout: the same if the next agent cannot read the maps.
+func TestAnAddressBringsNoFlowsToAnotherMapLayout(t *testing.T) {
+	testcluster.NeedsBPF(t, "there are no maps")
+	binary := testcluster.NextLayout(t)
+	for i, mode := range switched {
+		t.Run(mode[1], func(t *testing.T) { testInherit(t, replacement{number: i == 1, next: mode, binary: binary}) })
 	}
 }
 
@@ -130,7 +141,7 @@ spec:
 `)
 	if !r.running {
 		s.Agent(0).Kill()
-		s.Agent(0).Flags = append(slices.Clone(s.Agent(0).Flags), r.next...)
+		s.Agent(0).Flags, s.Agent(0).Binary = append(slices.Clone(s.Agent(0).Flags), r.next...), r.binary
 	}
 	s.Remove("pod-evil.former")
 	heir, err := s.replace(former, r.number)
