@@ -10,8 +10,13 @@ import "iter"
 type Tracker[K comparable, V comparable] struct {
 	actual  map[K]V
 	pending map[K]change[V]
+	most    int // of pending at a time, since it was made
+	removed int // of pending: entries to be removed
 	desired int // entries wanted
 }
+
+// keptPending is how many pending changes there may have been at a time for their space to be used again.
+const keptPending = 1024
 
 type change[V any] struct {
 	value  V
@@ -32,7 +37,7 @@ func (t *Tracker[K, V]) Set(key K, value V) {
 		t.clearPending(key)
 		return
 	}
-	t.pending[key] = change[V]{value: value}
+	t.put(key, change[V]{value: value})
 }
 
 // Delete records that key shall have no entry.
@@ -44,7 +49,23 @@ func (t *Tracker[K, V]) Delete(key K) {
 		t.clearPending(key)
 		return
 	}
-	t.pending[key] = change[V]{remove: true}
+	t.put(key, change[V]{remove: true})
+}
+
+// put makes a change the pending one of key.
+func (t *Tracker[K, V]) put(key K, c change[V]) {
+	was, changes := t.pending[key]
+	t.count(was, changes, -1)
+	t.count(c, true, 1)
+	t.pending[key] = c
+	t.most = max(t.most, len(t.pending))
+}
+
+// count adds n to the number of pending removals, if a change is one.
+func (t *Tracker[K, V]) count(c change[V], changes bool, n int) {
+	if changes && c.remove {
+		t.removed += n
+	}
 }
 
 // Desired is the value that key shall have; false: none.
@@ -90,6 +111,7 @@ func (t *Tracker[K, V]) All() iter.Seq2[K, V] {
 // Adopt makes the entries that were read both the actual and the desired ones. Nothing is pending then.
 func (t *Tracker[K, V]) Adopt(read map[K]V) {
 	t.actual, t.pending, t.desired = read, map[K]change[V]{}, len(read)
+	t.most, t.removed = 0, 0
 }
 
 // Repairs is what SetActual found to differ from what the tracker had believed to be there.
@@ -131,7 +153,10 @@ func (t *Tracker[K, V]) SetActual(read map[K]V) Repairs[K] {
 			pending[key] = change[V]{value: want}
 		}
 	}
-	t.actual, t.pending = read, pending
+	t.actual, t.pending, t.most, t.removed = read, pending, len(pending), 0
+	for _, c := range pending {
+		t.count(c, true, 1)
+	}
 	return repairs
 }
 
@@ -147,6 +172,11 @@ func (t *Tracker[K, V]) IsPending(key K) bool {
 // PendingSets returns entries to be written, at most so many, in no particular order; the slices are parallel and the
 // caller's.
 func (t *Tracker[K, V]) PendingSets(most int) (keys []K, values []V) {
+	most = min(most, len(t.pending)-t.removed)
+	if most <= 0 {
+		return nil, nil
+	}
+	keys, values = make([]K, 0, most), make([]V, 0, most)
 	for key, c := range t.pending {
 		if len(keys) >= most {
 			break
@@ -160,7 +190,11 @@ func (t *Tracker[K, V]) PendingSets(most int) (keys []K, values []V) {
 
 // PendingDeletes returns keys to be removed, at most so many, in no particular order; the slice is the caller's.
 func (t *Tracker[K, V]) PendingDeletes(most int) []K {
-	var keys []K
+	most = min(most, t.removed)
+	if most <= 0 {
+		return nil
+	}
+	keys := make([]K, 0, most)
 	for key, c := range t.pending {
 		if len(keys) >= most {
 			break
@@ -186,10 +220,16 @@ func (t *Tracker[K, V]) Written(key K) {
 	t.clearPending(key)
 }
 
-// clearPending forgets the pending change of key, and the space of all of them after the last.
+// clearPending forgets the pending change of key, and after the last the space of all of them if they were many. Plans change some entries
+// each, and come one after the other: to make the space for each of them is most of what they allocate.
 func (t *Tracker[K, V]) clearPending(key K) {
+	was, changes := t.pending[key]
+	if !changes {
+		return
+	}
+	t.count(was, true, -1)
 	delete(t.pending, key)
-	if len(t.pending) == 0 {
-		t.pending = map[K]change[V]{}
+	if len(t.pending) == 0 && t.most > keptPending {
+		t.pending, t.most = map[K]change[V]{}, 0
 	}
 }
