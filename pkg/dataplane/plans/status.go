@@ -28,17 +28,17 @@ type Bound struct {
 // Statuses are the statuses of all endpoints, by id: of those that are bound, and of those whose first policy cannot be compiled,
 // takes several plans or is not written. more adds what only the dataplane knows of one that is bound.
 func (p *Planner) Statuses(bound iter.Seq[Bound], more func(*dataplane.EndpointStatus)) []dataplane.EndpointStatus {
-	var list []dataplane.EndpointStatus
+	list := make([]dataplane.EndpointStatus, 0, p.listed) // each attempt asks for it, and their number seldom changes
 	making, failed, behind := p.Compiler.Waiting(), p.failed(), p.behind()
 	for b := range bound {
-		s := dataplane.EndpointStatus{ID: b.ID, Iface: b.Policy.Iface, Addrs: b.Policy.Addrs, Ifindex: b.Ifindex}
+		list = append(list, dataplane.EndpointStatus{ID: b.ID, Iface: b.Policy.Iface, Addrs: b.Policy.Addrs, Ifindex: b.Ifindex})
+		s := &list[len(list)-1]
 		s.Condition, s.Reason = p.condition(b, failed[b.ID], making[b.ID])
 		if behind[b.ID] || s.Condition == dataplane.Pending && s.Reason == "" && !b.Enforced {
 			s.NotInForce = p.notInForce()
 		}
 		s.StagedPending = behind[b.ID.Shadow()]
-		more(&s)
-		list = append(list, s)
+		more(s)
 		delete(failed, b.ID)
 		delete(making, b.ID)
 		delete(behind, b.ID)
@@ -57,6 +57,7 @@ func (p *Planner) Statuses(bound iter.Seq[Bound], more func(*dataplane.EndpointS
 	for id, text := range failed {
 		list = append(list, dataplane.EndpointStatus{ID: id, Condition: dataplane.Held, Reason: "closed: " + text})
 	}
+	p.listed = len(list)
 	slices.SortFunc(list, func(a, b dataplane.EndpointStatus) int { return a.ID.Compare(b.ID) })
 	return list
 }
