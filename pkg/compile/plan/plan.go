@@ -139,24 +139,26 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 	if len(classes) == 0 || t.Interpreted() && !prog.foreign {
 		return
 	}
-	var rows []RowChange
+	first := len(p.Rows) // of this table
 	for _, class := range classes {
 		if row, ok := t.Row(class); ok && !prog.foreign {
 			if was, ok := t.RowOf(class.ID); !ok || was != row { // else a class that had the number left it
-				rows = append(rows, RowChange{t.ID, class.ID, row})
+				p.Rows = append(p.Rows, RowChange{t.ID, class.ID, row})
 			}
 			continue
 		}
 		if prog.limited {
-			rows = append(rows, RowChange{t.ID, class.ID, 0})
+			p.Rows = append(p.Rows, RowChange{t.ID, class.ID, 0})
 			continue
 		}
 		if p.replace(prog) {
+			p.Rows = p.Rows[:first]
 			return
 		}
 		prog.limited = true
 		p.c.assigned.limitReached(prog)
 	}
+	rows := p.Rows[first:]
 	if len(rows) == 0 {
 		return
 	}
@@ -167,8 +169,8 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 	for _, r := range rows {
 		t.SetRow(r.Class, r.Row)
 	}
-	if !p.fresh[prog] {
-		p.Rows = append(p.Rows, rows...)
+	if p.fresh[prog] { // it is published with them
+		p.Rows = p.Rows[:first]
 	}
 }
 

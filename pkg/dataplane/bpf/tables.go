@@ -159,34 +159,38 @@ func (t *tables) enlarge(list []*table.Table) error {
 }
 
 // byTable are the changes of rows, those of each table together, in their order.
-func byTable(changes []plan.RowChange) iter.Seq2[table.ID, []bpfmaps.Row] {
-	return func(yield func(table.ID, []bpfmaps.Row) bool) {
+func byTable(changes []plan.RowChange) iter.Seq2[table.ID, []plan.RowChange] {
+	return func(yield func(table.ID, []plan.RowChange) bool) {
 		for rest := changes; len(rest) > 0; {
-			table := rest[0].Table
-			var rows []bpfmaps.Row
-			for ; len(rest) > 0 && rest[0].Table == table; rest = rest[1:] {
-				rows = append(rows, bpfmaps.Row{Class: rest[0].Class, Row: rest[0].Row})
+			n := 1
+			for n < len(rest) && rest[n].Table == rest[0].Table {
+				n++
 			}
-			if !yield(table, rows) {
+			if !yield(rest[0].Table, rest[:n]) {
 				return
 			}
+			rest = rest[n:]
 		}
 	}
 }
 
 // addRows adds rows to a table, if it is in the kernel: it may have been refused, or lost. bpfmaps.ErrNoRoom: it is as it
 // was.
-func (t *tables) addRows(id table.ID, rows []bpfmaps.Row) error {
+func (t *tables) addRows(id table.ID, changes []plan.RowChange) error {
 	p := t.list[id]
 	switch {
 	case p.slot == 0:
 		return nil
 	case p.table == nil:
+		rows := make([]bpfmaps.Row, len(changes))
+		for i, c := range changes {
+			rows[i] = bpfmaps.Row{Class: c.Class, Row: c.Row}
+		}
 		return t.slots.PatchRows(p.slot, rows)
 	}
-	classes := make([]uint32, len(rows))
-	for i, r := range rows {
-		classes[i] = r.Class
+	classes := make([]uint32, len(changes))
+	for i, c := range changes {
+		classes[i] = c.Class
 	}
 	return t.slots.WriteRows(p.slot, classes, p.table.Rows)
 }
