@@ -3,7 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -22,9 +21,10 @@ type classSets struct {
 	sets    *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]
 	chunks  map[uint32][]uint32 // of each class in sets, so that forgetting a few does not walk through all
 	slots   quiescer            // knows when packets have left
-	dropped map[uint32]bool     // still in sets, dropped while quiet is waited for
-	retired map[uint32]bool     // still in sets, dropped before
-	leaving []uint32            // still in sets, and packets have left them
+	busy    map[uint32]bool     // dropped and still in sets: no other class may get their numbers, since packets may be at work with them
+	dropped []uint32            // of busy, dropped while quiet is waited for
+	retired []uint32            // of busy, dropped before
+	leaving []uint32            // of busy; packets have left them
 	quiet   <-chan error        // delivers when retired can be removed; nil: nothing to wait for
 
 	walked     bool                // every policy is walked, so no class may be unrecorded
@@ -32,7 +32,7 @@ type classSets struct {
 }
 
 func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits], walked bool) *classSets {
-	return &classSets{sets: sets, chunks: map[uint32][]uint32{}, dropped: map[uint32]bool{}, walked: walked, unrecorded: map[uint32][]uint32{}}
+	return &classSets{sets: sets, chunks: map[uint32][]uint32{}, busy: map[uint32]bool{}, walked: walked, unrecorded: map[uint32][]uint32{}}
 }
 
 // open is called once the slots are open.
@@ -210,10 +210,13 @@ func (c *classSets) incomplete(class uint32) bool {
 	return slices.ContainsFunc(c.sets.Unwritten(), func(key bpf.ClassChunk) bool { return key.Class == class })
 }
 
-// retire drops classes.
+// retire drops classes. A step that is taken again drops them once.
 func (c *classSets) retire(list []uint32) {
 	for _, class := range list {
-		c.dropped[class] = true
+		if !c.busy[class] {
+			c.busy[class] = true
+			c.dropped = append(c.dropped, class)
+		}
 	}
 	c.quiesce()
 }
@@ -221,19 +224,9 @@ func (c *classSets) retire(list []uint32) {
 // quiesce begins to wait until packets have left the classes that have been dropped.
 func (c *classSets) quiesce() {
 	if c.quiet == nil && len(c.dropped) > 0 {
-		c.retired, c.dropped = c.dropped, map[uint32]bool{}
+		c.retired, c.dropped = c.dropped, nil
 		c.quiet = c.slots.Quiesce()
 	}
-}
-
-// busy are the classes whose numbers no other may get, since packets may be at work with them. The map is the caller's.
-func (c *classSets) busy() map[uint32]bool {
-	all := maps.Clone(c.dropped)
-	maps.Copy(all, c.retired)
-	for _, class := range c.leaving {
-		all[class] = true
-	}
-	return all
 }
 
 // clean forgets classes after a plan that drops so many: some more, so that fewer and fewer are left, and not all, so that no plan takes long.
@@ -258,9 +251,13 @@ func (c *classSets) forget(most int) error {
 		}
 		delete(c.chunks, class)
 		delete(c.unrecorded, class)
+		delete(c.busy, class)
 	}
 	if c.leaving = c.leaving[most:]; len(c.leaving) == 0 {
 		c.leaving = nil
+	}
+	if len(c.busy) == 0 {
+		c.busy = map[uint32]bool{}
 	}
 	_ = c.sets.Sync() // a class whose entries remain keeps its number (busyClasses), and writeLeft reports it
 	return nil
@@ -272,8 +269,7 @@ func (c *classSets) left(err error) error {
 		c.quiet = c.slots.Quiesce() // the next attempt waits again
 		return fmt.Errorf("wait for packets to leave: %w", err)
 	}
-	c.leaving = slices.AppendSeq(c.leaving, maps.Keys(c.retired))
-	c.retired = nil
+	c.leaving, c.retired = append(c.leaving, c.retired...), nil
 	c.quiesce()
 	return nil
 }

@@ -42,8 +42,8 @@ func TestAPlanForgetsFewClasses(t *testing.T) {
 			t.Fatal(err)
 		}
 		left = max(left-dropped-fewForgotten, 0)
-		if len(kernel.Entries) != left || len(c.busy()) != left {
-			t.Errorf("after a plan that drops %d classes %d are left, and %d are busy; want %d", dropped, len(kernel.Entries), len(c.busy()), left)
+		if len(kernel.Entries) != left || len(c.busy) != left {
+			t.Errorf("after a plan that drops %d classes %d are left, and %d are busy; want %d", dropped, len(kernel.Entries), len(c.busy), left)
 		}
 	}
 	if left != 0 {

@@ -84,10 +84,13 @@ func (r *refusals) withdraw(table table.ID, why error) error {
 }
 
 // busyClasses are those that something in the kernel refers to which could not be removed, or that packets may be at work
-// with.
+// with. Each plan asks for them, and there may be thousands: they are copied only where there are refusals.
 func (r *refusals) busyClasses() map[uint32]bool {
 	busy := r.Busy()
-	maps.Copy(busy, r.classes.busy())
+	if len(busy) == 0 && r.classes.sets.Pending() == 0 {
+		return r.classes.busy
+	}
+	maps.Copy(busy, r.classes.busy)
 	for _, key := range r.classes.sets.Unwritten() {
 		busy[key.Class] = true
 	}

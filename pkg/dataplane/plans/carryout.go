@@ -12,7 +12,7 @@ type Writer interface {
 	// CarryOn carries out the steps of the plan that are left, and moves Planner.Step along. After an error the next call
 	// begins with the step that failed.
 	CarryOn() error
-	// Busy are the classes whose numbers the next plan must not give to others.
+	// Busy are the classes whose numbers the next plan must not give to others. The map must not be changed, and is void once there is a plan.
 	Busy() map[uint32]bool
 	// Overhead is the time since its last call that CarryOn has spent on what the plan leaves as it was, and would spend with a
 	// smaller plan, too; 0 if writes cost what they write.
