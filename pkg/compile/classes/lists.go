@@ -1,8 +1,8 @@
 package classes
 
 import (
-	"encoding/binary"
 	"slices"
+	"unsafe"
 )
 
 // listID names an ascending list of set numbers; equal lists have equal ids. 0 is the empty list.
@@ -12,7 +12,8 @@ type listID uint32
 // Unused lists are found by mark and dropped by sweep.
 type setLists struct {
 	lists  [][]uint32
-	index  map[string]listID // by the numbers, four bytes each
+	index  map[string]listID // by the bytes of the numbers, which are those in lists
+	block  []uint32          // see keep
 	free   []listID
 	live   int      // lists that the last mark has found in use
 	unused []listID // that the last mark has found and sweep has not looked at yet, descending
@@ -52,34 +53,48 @@ func (l *setLists) has(id listID, set uint32) bool {
 
 // intern returns the id of an ascending list, which it keeps a copy of.
 func (l *setLists) intern(sets []uint32) listID {
-	text := appendText(make([]byte, 0, 4*len(sets)), sets)
-	if id, ok := l.index[string(text)]; ok {
+	if id, ok := l.index[textOf(sets)]; ok {
 		if int(id) < len(l.again) {
 			l.again[id] = true
 		}
 		return id
 	}
 	l.made++
+	kept := l.keep(sets)
 	id := listID(len(l.lists))
 	if n := len(l.free); n > 0 {
 		id, l.free = l.free[n-1], l.free[:n-1]
-		l.lists[id] = slices.Clone(sets)
+		l.lists[id] = kept
 	} else {
-		l.lists = append(l.lists, slices.Clone(sets))
+		l.lists = append(l.lists, kept)
 	}
 	if int(id) < len(l.again) {
 		l.again[id] = true
 	}
-	l.index[string(text)] = id
+	l.index[textOf(kept)] = id
 	return id
 }
 
-// appendText appends what index has a list by.
-func appendText(text []byte, sets []uint32) []byte {
-	for _, s := range sets {
-		text = binary.LittleEndian.AppendUint32(text, s)
+// blockNumbers is how many numbers of short lists share memory. There may be very many lists of one or two sets, and the garbage
+// collector looks at each object; lists made one after the other are mostly of one policy, and go with it.
+const blockNumbers = 32
+
+// keep returns a copy of a list that never changes.
+func (l *setLists) keep(sets []uint32) []uint32 {
+	if len(sets) > blockNumbers/4 {
+		return slices.Clone(sets)
 	}
-	return text
+	if len(l.block)+len(sets) > cap(l.block) {
+		l.block = make([]uint32, 0, blockNumbers)
+	}
+	n := len(l.block)
+	l.block = append(l.block, sets...)
+	return l.block[n:len(l.block):len(l.block)]
+}
+
+// textOf is what index has a list by: its bytes, which are not copied. So it is valid as long as the list does not change.
+func textOf(sets []uint32) string {
+	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(sets))), len(sets)*int(unsafe.Sizeof(uint32(0))))
 }
 
 // with returns the list plus the set.
@@ -162,15 +177,13 @@ const sweptAtOnce = 1024
 
 // sweep drops some of the unused lists. Their ids are given to others later.
 func (l *setLists) sweep(most int) {
-	var text []byte
 	for n := max(most, 2*l.made); n > 0 && len(l.unused) > 0; n-- {
 		id := l.unused[len(l.unused)-1]
 		l.unused = l.unused[:len(l.unused)-1]
 		if l.again[id] {
 			continue
 		}
-		text = appendText(text[:0], l.lists[id])
-		delete(l.index, string(text))
+		delete(l.index, textOf(l.lists[id]))
 		l.lists[id] = nil
 		l.free = append(l.free, id)
 	}

@@ -79,3 +79,25 @@ func TestUnusedListsAreDroppedInParts(t *testing.T) {
 		}
 	}
 }
+
+// The garbage collector looks at each object, and policies may be of very many lists of one or two sets.
+func TestShortListsShareMemory(t *testing.T) {
+	l := newSetLists()
+	const many = 100_000
+	n := uint32(0)
+	perList := testing.AllocsPerRun(many, func() {
+		n++
+		l.intern([]uint32{n, n + 1})
+	})
+	if perList > 0.2 {
+		t.Errorf("%.2f objects for a list of two sets, want 0.1", perList)
+	}
+	for i := range uint32(many) {
+		if got := l.sets(l.intern([]uint32{i + 1, i + 2})); len(got) != 2 || cap(got) != 2 || got[0] != i+1 || got[1] != i+2 {
+			t.Fatalf("list %d is %v", i, got)
+		}
+	}
+	if len(l.index) != many+2 { // and the empty one
+		t.Errorf("%d lists are known, want %d", len(l.index), many+2)
+	}
+}
