@@ -37,7 +37,7 @@ func convertNetworkPolicy(np *networkingv1.NetworkPolicy, wrong field.ErrorList,
 	if closed.value != nil && rep.OK() {
 		rep.WarnOfLabelValue(closed.value)
 	}
-	c := policyConversion{Report: &rep, namespace: np.Namespace, closed: closed}
+	c := policyConversion{Report: &rep, namespace: np.Namespace, closed: closed, peers: &[]model.Entity{}}
 	if !rep.OK() {
 		c.reportBlocks(&np.Spec)
 		return update, rep.Done(), false
@@ -55,6 +55,7 @@ type policyConversion struct {
 	*Report
 	namespace string
 	closed    closures
+	peers     *[]model.Entity // space for those of one rule
 }
 
 func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Policy {
@@ -114,10 +115,11 @@ func policyTypes(spec *networkingv1.NetworkPolicySpec) (ingress, egress bool) {
 // rules converts one API rule and appends it: one rule per peer and protocol. No peers, or no ports, mean any.
 func (c policyConversion) rules(rules []model.Rule, dir model.Direction, index int, peers []networkingv1.NetworkPolicyPeer,
 	ports []networkingv1.NetworkPolicyPort, path place) []model.Rule {
-	remotes := []model.Entity{{}}
+	remotes := append((*c.peers)[:0], model.Entity{})
 	if len(peers) > 0 {
-		remotes = c.remotes(peers, path)
+		remotes = c.remotes(remotes[:0], peers, path)
 	}
+	*c.peers = remotes
 	groups := groupPorts(ports)
 	for _, remote := range remotes {
 		for _, g := range groups {
@@ -134,9 +136,8 @@ func (c policyConversion) rules(rules []model.Rule, dir model.Direction, index i
 	return rules
 }
 
-// remotes converts the peers that can be read.
-func (c policyConversion) remotes(peers []networkingv1.NetworkPolicyPeer, path place) []model.Entity {
-	remotes := make([]model.Entity, 0, len(peers))
+// remotes converts the peers that can be read, and appends them.
+func (c policyConversion) remotes(remotes []model.Entity, peers []networkingv1.NetworkPolicyPeer, path place) []model.Entity {
 	for i := range peers {
 		peer := &peers[i]
 		if peer.IPBlock == nil {

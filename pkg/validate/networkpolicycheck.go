@@ -18,14 +18,14 @@ func checkNetworkPolicy(spec *networkingv1.NetworkPolicySpec) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := CheckLabelSelector(&spec.PodSelector, path.Child("podSelector"))
 	for i, r := range spec.Ingress {
-		at := path.Child("ingress").Index(i)
-		errs = append(errs, checkPorts(r.Ports, at.Child("ports"))...)
-		errs = append(errs, checkPeers(r.From, at.Child("from"))...)
+		at := func() *field.Path { return path.Child("ingress").Index(i) }
+		errs = append(errs, checkPorts(r.Ports, func() *field.Path { return at().Child("ports") })...)
+		errs = append(errs, checkPeers(r.From, func() *field.Path { return at().Child("from") })...)
 	}
 	for i, r := range spec.Egress {
-		at := path.Child("egress").Index(i)
-		errs = append(errs, checkPorts(r.Ports, at.Child("ports"))...)
-		errs = append(errs, checkPeers(r.To, at.Child("to"))...)
+		at := func() *field.Path { return path.Child("egress").Index(i) }
+		errs = append(errs, checkPorts(r.Ports, func() *field.Path { return at().Child("ports") })...)
+		errs = append(errs, checkPeers(r.To, func() *field.Path { return at().Child("to") })...)
 	}
 	return append(errs, checkPolicyTypes(spec.PolicyTypes, path.Child("policyTypes"))...)
 }
@@ -44,31 +44,35 @@ func checkPolicyTypes(types []networkingv1.PolicyType, path *field.Path) field.E
 	return errs
 }
 
-func checkPeers(peers []networkingv1.NetworkPolicyPeer, path *field.Path) field.ErrorList {
+func checkPeers(peers []networkingv1.NetworkPolicyPeer, path place) field.ErrorList {
 	var errs field.ErrorList
 	for i, p := range peers {
-		at := path.Index(i)
-		errs = append(errs, CheckLabelSelector(p.PodSelector, at.Child("podSelector"))...)
-		errs = append(errs, CheckLabelSelector(p.NamespaceSelector, at.Child("namespaceSelector"))...)
+		at := func() *field.Path { return path().Index(i) }
+		if p.PodSelector != nil {
+			errs = append(errs, CheckLabelSelector(p.PodSelector, at().Child("podSelector"))...)
+		}
+		if p.NamespaceSelector != nil {
+			errs = append(errs, CheckLabelSelector(p.NamespaceSelector, at().Child("namespaceSelector"))...)
+		}
 		selects := p.PodSelector != nil || p.NamespaceSelector != nil
 		switch {
 		case !selects && p.IPBlock == nil:
-			errs = append(errs, field.Required(at, "a peer must have podSelector, namespaceSelector or ipBlock"))
+			errs = append(errs, field.Required(at(), "a peer must have podSelector, namespaceSelector or ipBlock"))
 		case selects && p.IPBlock != nil:
-			errs = append(errs, field.Forbidden(at.Child("ipBlock"), "must not be combined with a selector"))
+			errs = append(errs, field.Forbidden(at().Child("ipBlock"), "must not be combined with a selector"))
 		}
 	}
 	return errs
 }
 
-func checkPorts(ports []networkingv1.NetworkPolicyPort, path *field.Path) field.ErrorList {
+func checkPorts(ports []networkingv1.NetworkPolicyPort, path place) field.ErrorList {
 	var errs field.ErrorList
 	for i, p := range ports {
-		at := path.Index(i)
+		at := func() *field.Path { return path().Index(i) }
 		if p.Protocol != nil {
 			if _, ok := protocolNumber(*p.Protocol); !ok || *p.Protocol == "" {
 				known := []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
-				errs = append(errs, field.NotSupported(at.Child("protocol"), *p.Protocol, known))
+				errs = append(errs, field.NotSupported(at().Child("protocol"), *p.Protocol, known))
 			}
 		}
 		errs = append(errs, checkPort(p, at)...)
@@ -76,27 +80,27 @@ func checkPorts(ports []networkingv1.NetworkPolicyPort, path *field.Path) field.
 	return errs
 }
 
-func checkPort(p networkingv1.NetworkPolicyPort, at *field.Path) field.ErrorList {
+func checkPort(p networkingv1.NetworkPolicyPort, at place) field.ErrorList {
 	numeric := p.Port != nil && p.Port.Type == intstr.Int
 	var errs field.ErrorList
 	if numeric {
 		for _, msg := range validation.IsValidPortNum(int(p.Port.IntVal)) {
-			errs = append(errs, field.Invalid(at.Child("port"), p.Port.IntVal, msg))
+			errs = append(errs, field.Invalid(at().Child("port"), p.Port.IntVal, msg))
 		}
 	} else if p.Port != nil {
 		for _, msg := range validation.IsValidPortName(p.Port.StrVal) {
-			errs = append(errs, field.Invalid(at.Child("port"), p.Port.StrVal, msg))
+			errs = append(errs, field.Invalid(at().Child("port"), p.Port.StrVal, msg))
 		}
 	}
 	switch {
 	case p.EndPort == nil:
 	case !numeric:
-		errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "needs a numeric port"))
+		errs = append(errs, field.Invalid(at().Child("endPort"), *p.EndPort, "needs a numeric port"))
 	case *p.EndPort < p.Port.IntVal:
-		errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "must not be less than port"))
+		errs = append(errs, field.Invalid(at().Child("endPort"), *p.EndPort, "must not be less than port"))
 	default:
 		for _, msg := range validation.IsValidPortNum(int(*p.EndPort)) {
-			errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, msg))
+			errs = append(errs, field.Invalid(at().Child("endPort"), *p.EndPort, msg))
 		}
 	}
 	return errs

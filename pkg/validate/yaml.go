@@ -34,6 +34,7 @@ func readText(seg segment) ([]byte, *yaml.Node, *textError) {
 		return nil, nil, err
 	}
 	w := jsonWriter{}
+	w.out.Grow(len(seg.text) + len(seg.text)/4) // quotes are more, white space is less
 	if err := w.value(root, 0); err != nil {
 		return nil, nil, err
 	}

@@ -21,6 +21,7 @@ const (
 type jsonWriter struct {
 	out   bytes.Buffer
 	nodes int
+	open  []pair // entries of the mappings that are being written, those of the innermost last
 }
 
 func (w *jsonWriter) value(n *yaml.Node, depth int) *textError {
@@ -107,12 +108,14 @@ type pair struct {
 }
 
 func (w *jsonWriter) mapping(n *yaml.Node, depth int) *textError {
-	pairs, err := w.pairs(n, depth)
+	first := len(w.open)
+	pairs, err := w.pairs(w.open, n, depth)
 	if err != nil {
 		return err
 	}
+	w.open = pairs
 	w.out.WriteByte('{')
-	for i, p := range pairs {
+	for i, p := range pairs[first:] { // mappings inside are behind them in w.open
 		if i > 0 {
 			w.out.WriteByte(',')
 		}
@@ -124,13 +127,14 @@ func (w *jsonWriter) mapping(n *yaml.Node, depth int) *textError {
 			return err
 		}
 	}
+	w.open = w.open[:first]
 	w.out.WriteByte('}')
 	return nil
 }
 
-// pairs returns the entries of a mapping: its own, then those it merges in ("<<") under other keys.
-func (w *jsonWriter) pairs(n *yaml.Node, depth int) ([]pair, *textError) {
-	var own []pair
+// pairs appends the entries of a mapping to all: its own, then those it merges in ("<<") under other keys.
+func (w *jsonWriter) pairs(all []pair, n *yaml.Node, depth int) ([]pair, *textError) {
+	first := len(all)
 	var merged []*yaml.Node
 	var err *textError
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -146,21 +150,21 @@ func (w *jsonWriter) pairs(n *yaml.Node, depth int) ([]pair, *textError) {
 		if key, err = keyText(k); err != nil {
 			return nil, err
 		}
-		own = append(own, pair{key, v})
+		all = append(all, pair{key, v})
 	}
 	if len(merged) == 0 {
-		return own, nil
+		return all, nil
 	}
 	seen := map[string]bool{}
-	for _, p := range own {
+	for _, p := range all[first:] {
 		seen[p.key] = true
 	}
 	for _, m := range merged {
-		if own, err = w.merge(own, seen, m, depth+1); err != nil {
+		if all, err = w.merge(all, seen, m, depth+1); err != nil {
 			return nil, err
 		}
 	}
-	return own, nil
+	return all, nil
 }
 
 // merge appends to pairs the entries of from that are not in seen yet.
@@ -180,7 +184,7 @@ func (w *jsonWriter) merge(pairs []pair, seen map[string]bool, from *yaml.Node, 
 		}
 		return pairs, nil
 	case yaml.MappingNode:
-		more, err := w.pairs(from, depth+1)
+		more, err := w.pairs(nil, from, depth+1)
 		if err != nil {
 			return nil, err
 		}
