@@ -82,7 +82,9 @@ func (p *planner) closeSets() {
 	c := p.c
 	p.retired, p.FollowUp = c.programs.dropUnused()
 	p.toClose, p.DropSets = c.sets.clean(p.toClose)
-	for _, m := range c.classes.Diff() {
+	moves := c.classes.Diff()
+	p.LateAddrs = slices.Grow(p.LateAddrs, len(moves))
+	for _, m := range moves {
 		p.LateAddrs = append(p.LateAddrs, m.AddrChange)
 	}
 	p.FollowUp = c.classes.MoveUnknown() || p.FollowUp
@@ -99,8 +101,15 @@ func (p *planner) allClasses() []classes.Class {
 	return p.all
 }
 
+// mostRowsAhead bounds the space for rows that is made before they are known: the plan before had so many.
+const mostRowsAhead = 1 << 12
+
 // tables gives the tables in the kernel a row for every new class, and new tables for those made after them.
 func (p *planner) tables() {
+	if len(p.created) > 0 {
+		p.Rows = make([]RowChange, 0, min(p.c.programs.rows, mostRowsAhead))
+		defer func() { p.c.programs.rows = len(p.Rows) }()
+	}
 	for _, prog := range p.retired { // they judge until Bind, and before that only see classes made for Addrs
 		if prog.table != nil {
 			p.addRows(prog, p.created[:p.early])

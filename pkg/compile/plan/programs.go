@@ -22,6 +22,7 @@ type programs struct {
 	lastID    table.ID
 	lost      []table.ID // in the kernel at the start, but unknown: to be dropped by the first plan
 	mostClass uint32     // see highest
+	rows      int        // of new classes in the last plan that had any
 }
 
 func newPrograms(limits table.Limits, c *classes.Classes, sets *setNumbers, rules *ruleNumbers) *programs {
