@@ -37,17 +37,23 @@ const (
 )
 
 // choose takes a free slot for a content of these sizes: the one with the least room to spare among those with enough
-// of it. If there is none, it takes one whose arrays have to be created: an unused one, unless many lie idle already, or are about to. It
+// of it, or with enough for all but rows: classes that come to be more, a tenant's, make those of all slots too small, and the other five
+// arrays are as good as new ones. If there is none, it takes one whose arrays have to be created: an unused one, unless many lie idle
+// already, or are about to. It
 // waits for packets to leave released slots if these are many, or if all others are in use.
 func (o *pool) choose(need [parts]uint32) (uint32, error) {
 	freed, err := o.grace.passed()
 	o.free(freed)
-	best := o.bestFit(need)
+	best := o.bestFit(need, need)
+	if rest := need; best == 0 {
+		rest[partRows] = 0
+		best = o.bestFit(need, rest)
+	}
 	// After a start all idle slots wait. With unused ones in their place, each start would add to the arrays that lie idle for good.
 	for best == 0 && err == nil && o.grace.len() > o.mostIdle() {
 		freed, err = o.grace.awaitPassed()
 		o.free(freed)
-		best = o.bestFit(need)
+		best = o.bestFit(need, need)
 	}
 	if best == 0 {
 		best = o.anyIdle()
@@ -70,12 +76,12 @@ func (o *pool) free(slots []uint32) {
 	}
 }
 
-// bestFit is the idle slot with enough room for need in all its arrays and the least of it, 0 if there is none. One that is
-// far too large is none: it would keep memory from others.
-func (o *pool) bestFit(need [parts]uint32) uint32 {
+// bestFit is the idle slot with enough room for enough in all its arrays and the least of it, 0 if there is none. One that is
+// far too large for need is none: it would keep memory from others.
+func (o *pool) bestFit(need, enough [parts]uint32) uint32 {
 	best, least := uint32(0), ^uint64(0)
 	for _, slot := range o.touched {
-		if at := &o.places[slot]; at.state == idle && at.holds(need) {
+		if at := &o.places[slot]; at.state == idle && at.holds(enough) {
 			if bytes := o.bytes(at.capacity); bytes < least {
 				best, least = slot, bytes
 			}
