@@ -211,7 +211,7 @@ var (
 		},
 		{
 			name: "JIT off: run", command: runAgent, limit: time.Minute,
-			check: refuses("margay: kernel", "the BPF JIT is off: set net.core.bpf_jit_enable=1"), long: true,
+			check: refuses("margay: the BPF dataplane cannot run here", "the BPF JIT is off: set net.core.bpf_jit_enable=1"), long: true,
 		},
 	}
 )
@@ -224,10 +224,12 @@ ipvsadm -A -t 10.96.0.10:80 -s rr && ipvsadm -a -t 10.96.0.10:80 -r 10.0.0.1:80 
 ipvsadm -C; ip link del kube-ipvs0; exit $status`, conntrack, forward)}
 }
 
-// limited runs a script of the shell in a control group that may use so much memory.
+// limited runs a script of the shell in a control group that may use so much memory. The shell enters it before the script begins, which may
+// have something in the background.
 func limited(memory, script string) []string {
 	return []string{"sh", "-c", fmt.Sprintf(`cd /sys/fs/cgroup && echo +memory >cgroup.subtree_control &&
-mkdir m%[1]s && echo %[1]s >m%[1]s/memory.max && echo $$ >m%[1]s/cgroup.procs && cd / && %[2]s`, memory, script)}
+mkdir m%[1]s && echo %[1]s >m%[1]s/memory.max && echo $$ >m%[1]s/cgroup.procs && cd / || exit 1
+%[2]s`, memory, script)}
 }
 
 // untilReady runs an agent until it enforces policy.
