@@ -34,16 +34,17 @@ func before(id model.NetworkSetID) model.NetworkSetID {
 // some of the policies that are refused (spending.go); 0, as at first: at once. The caller asks Turning after each Flush, and flushes again.
 func (g *Graph) InParts(most int) { g.networkSetTable.most, g.sets.spending.inParts = most, most > 0 }
 
-// Turning are the namespaces of the network sets that are being changed in parts, "" for global ones, and of policies that wait for the next
-// Flush (relief.go); none: all of the datastore's state that
-// was applied is in force with the last Flush. Until then the graph is to get nothing newer of these sets, or it makes the rest at once.
+// Turning are the namespaces in which more is to follow with the next Flush, "" for cluster-wide objects; none: all of the datastore's state
+// that was applied is in force with the last Flush. True: network sets are being changed in parts. Until that ends the graph is to get nothing
+// newer of these sets, or it makes the rest at once. False: only policies wait (relief.go, spending.go). Newer ones would have those looked at
+// again that have been.
 func (g *Graph) Turning() map[string]bool {
 	namespaces := map[string]bool{}
+	for rs := range g.sets.relief.later {
+		namespaces[rs.key.Namespace] = false
+	}
 	for _, s := range g.turning {
 		namespaces[s.id.Namespace] = true
-	}
-	for rs := range g.sets.relief.later {
-		namespaces[rs.key.Namespace] = true
 	}
 	return namespaces
 }

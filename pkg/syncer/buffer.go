@@ -169,14 +169,15 @@ func (b *Buffer) Drain(limit int) []model.Update {
 }
 
 // Hold says in which namespaces the consumer is changing network sets in parts. Until it says that it has ended there, Drain leaves the network
-// sets, EndpointSlices and policies of these namespaces, and deletions there; if one of them is "", all deletions.
+// sets, EndpointSlices and policies of these namespaces, and deletions there; if one of them is "", all deletions. Of a namespace with false it
+// leaves new versions of policies, and deletions behind them, but for those of pods, whose addresses may be others' by now.
 func (b *Buffer) Hold(namespaces map[string]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was := b.held
 	b.held = namespaces
-	for namespace := range was {
-		if !namespaces[namespace] {
+	for namespace, sets := range was {
+		if still, is := namespaces[namespace]; !is || sets && !still {
 			b.signal()
 			return
 		}
@@ -203,8 +204,8 @@ func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 			break
 		}
 		before, scope := b.present[s.key], scopeOf(s.update)
-		if !present && behind.concern(scope) || held.keep(s.update, present) || bounded && !addresses.has(s.update, before) {
-			left, behind = left+1, behind.with(scope)
+		if !present && behind.concern(s.update, scope) || held.keep(s.update, present) || bounded && !addresses.has(s.update, before) {
+			left, behind = left+1, behind.with(scope, !held.isPolicy(s.update, present))
 			continue
 		}
 		if bounded {

@@ -49,7 +49,7 @@ func addressesOf(u model.Update) (namespace string, size uint32) {
 	return "", 0
 }
 
-// holds are the namespaces of network sets that the consumer is changing in parts.
+// holds are the namespaces of network sets that the consumer is changing in parts; false: those in which only policies wait.
 type holds map[string]bool
 
 // begin returns them with that of an update of a network set that may be changed in parts. before is as in room.has.
@@ -70,11 +70,23 @@ func (h holds) begin(u model.Update, before uint32) holds {
 // be, and deletions that the set concerns, since it may replace what is deleted.
 func (h holds) keep(u model.Update, present bool) bool {
 	if !present {
-		return scopes(h).concern(scopeOf(u))
+		return h[scopeOf(u)] || h[""]
 	}
+	sets, held := h[scopeOf(u)]
 	switch u.(type) {
-	case model.NetworkSetUpdate, model.EndpointSliceUpdate, model.PolicyUpdate:
-		return h[scopeOf(u)]
+	case model.NetworkSetUpdate, model.EndpointSliceUpdate:
+		return sets
+	case model.PolicyUpdate:
+		return held
 	}
 	return false
+}
+
+// isPolicy reports whether an update that waits does so for other policies alone, or behind a policy that does.
+func (h holds) isPolicy(u model.Update, present bool) bool {
+	if !present {
+		return !h[scopeOf(u)] && !h[""]
+	}
+	_, is := u.(model.PolicyUpdate)
+	return is && !h[scopeOf(u)]
 }

@@ -26,18 +26,22 @@ func scopeOf(u model.Update) string {
 	return ""
 }
 
-// scopes are namespaces, and "" if cluster-wide objects are meant, too.
+// scopes are namespaces of updates that wait, and "" if cluster-wide objects are meant, too. False: nothing but policies waits there.
 type scopes map[string]bool
 
-// concern reports whether what is still to come of them may replace an object of that scope. What a tenant writes replaces nothing of
-// others, so that deletions of others do not wait for it.
-func (s scopes) concern(scope string) bool { return s[scope] || s[""] }
+// concern reports whether what is still to come of them may replace the object of that scope which an update deletes. What a tenant writes
+// replaces nothing of others, so that deletions of others do not wait for it. Policies replace no pods.
+func (s scopes) concern(u model.Update, scope string) bool {
+	_, isPod := u.(model.EndpointUpdate)
+	all, is := s[scope]
+	return all || s[""] || is && !isPod
+}
 
-// with returns them with one more.
-func (s scopes) with(scope string) scopes {
+// with returns them with one more; all: not only its policies.
+func (s scopes) with(scope string, all bool) scopes {
 	if s == nil {
 		s = scopes{}
 	}
-	s[scope] = true
+	s[scope] = s[scope] || all
 	return s
 }
