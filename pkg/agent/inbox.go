@@ -69,7 +69,7 @@ func (i *inbox) ready() <-chan struct{} { return i.buffer.Ready() }
 // empty reports whether everything that was delivered has been drained.
 func (i *inbox) empty() bool { return i.buffer.Len() == 0 }
 
-// hold says in which namespaces network sets are being changed in parts.
+// hold says in which namespaces network sets are being changed in parts, or policies wait.
 func (i *inbox) hold(namespaces map[string]bool) { i.buffer.Hold(namespaces) }
 
 // drain returns the oldest updates, at most limit of them.

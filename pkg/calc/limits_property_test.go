@@ -1,0 +1,118 @@
+package calc
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Whatever comes and goes past the limits on what selectors find, in parts or at once: sets are what the graph says they are, and when
+// there is room again all is as if there had always been.
+func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g, dp, w, namespaces := newGraph(thisNode), newDataplane(), world{}, []string{"a", "b", "evil", "shop"}
+		g.sets.spending.limit, g.sets.spending.perItem = rapid.IntRange(4, 32).Draw(t, "limit"), oneOf(t, "per item", 0, 0, 0, 2)
+		g.sets.relief.every, g.sets.selected.found.most = rapid.IntRange(1, 4).Draw(t, "every"), rapid.IntRange(2, 60).Draw(t, "prefixes found")
+		if rapid.Bool().Draw(t, "few references") {
+			g.sets.spending.references = rapid.IntRange(1, 8).Draw(t, "references")
+		}
+		g.InParts(rapid.IntRange(0, 3).Draw(t, "in parts"))
+		g.Apply([]model.Update{model.InSync{}})
+		put := func(u model.Update) {
+			w.set(u)
+			g.Apply([]model.Update{u})
+		}
+		for i, namespace := range namespaces {
+			put(pod(namespace+"/m", fmt.Sprint("10.9.0.", i)))
+		}
+		for range rapid.IntRange(1, 14).Draw(t, "batches") {
+			for range rapid.IntRange(1, 8).Draw(t, "changes") {
+				u := drawLimited(t)
+				if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
+					u = model.Absent(u)
+				}
+				put(u)
+			}
+			flushLimited(t, g, dp, rapid.Bool().Draw(t, "all parts"))
+			if rapid.IntRange(0, 3).Draw(t, "restate") == 0 {
+				g.Restate()
+				dp = newDataplane()
+				flushLimited(t, g, dp, false)
+			}
+		}
+		g.sets.spending.limit, g.sets.spending.references, g.sets.selected.found.most = math.MaxInt/8, math.MaxInt/8, math.MaxInt/8
+		g.sets.selected.found.freed = true
+		for _, namespace := range namespaces { // a change of a policy has those looked at that are refused
+			p := policyOf("other", "app == 'none'")
+			p.Key.Kind, p.Key.Namespace = model.KindNetworkPolicy, namespace
+			put(p)
+		}
+		flushLimited(t, g, dp, true)
+		g.Restate()
+		dp = newDataplane()
+		if err := dp.apply(g.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		requireSame(t, fresh(t, thisNode, w), dp)
+		g.InParts(0)
+		checkEmptied(t, g, dp, w)
+		if n := len(g.sets.selected.found.spent) + len(g.sets.selected.found.short) + len(g.sets.relief.later) + len(g.sets.relief.refused); n != 0 {
+			t.Fatalf("something is left: %+v, %+v", g.sets.selected.found, g.sets.relief)
+		}
+	})
+}
+
+// flushLimited flushes once, or until nothing is to follow, and compares the sets in force with those of the graph.
+func flushLimited(t *rapid.T, g *Graph, dp *dataplane, all bool) {
+	for n := 0; n == 0 || all && len(g.Turning()) > 0; n++ {
+		for id, c := range g.Flush().Sets {
+			if err := dp.applySet(id, c); err != nil {
+				t.Fatalf("set %s: %v", id, err)
+			}
+		}
+		if checkSpending(t, g); n > 200 {
+			t.Fatal("flushes without end")
+		}
+	}
+	for id, members := range dp.Sets {
+		if s := g.sets.byID[id]; s == nil || s.len() != len(members) {
+			t.Fatalf("set %s has %v, and in the graph it is %+v", id, members, s)
+		}
+	}
+}
+
+// drawLimited is a change of anything, with policies of two namespaces and of none, and network sets that are large for the limits.
+func drawLimited(t *rapid.T) model.Update {
+	switch rapid.IntRange(0, 10).Draw(t, "what") {
+	case 0, 1:
+		u := model.NetworkSetUpdate{ID: model.NetworkSetID{Namespace: oneOf(t, "namespace", "", "a", "b"), Name: oneOf(t, "network set", "n1", "n2")},
+			Set: &model.NetworkSet{Labels: drawLabels(t, "app", "role")}}
+		if u.ID.Namespace != "" {
+			u.Set.Profiles = []string{"kns." + u.ID.Namespace}
+		}
+		if rapid.Bool().Draw(t, "wide") {
+			u.Set.Nets = nets("10.0.0.0/28")
+		}
+		first := rapid.IntRange(0, 20).Draw(t, "first")
+		for i := range rapid.IntRange(0, 14).Draw(t, "prefixes") {
+			u.Set.Nets = append(u.Set.Nets, netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/32", first+i)))
+		}
+		return u
+	case 2:
+		u := drawAnyPolicy(t)
+		u.Key.Namespace = "b"
+		return u
+	case 3:
+		u := drawAnyPolicy(t)
+		u.Key.Namespace, u.Key.Kind = "", model.KindGlobalNetworkPolicy
+		return u
+	case 4, 5, 6, 7:
+		return drawRelieved(t)
+	}
+	return drawUpdate(t)
+}
