@@ -190,13 +190,30 @@ func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Select
 	})
 }
 
+// portsOf is for a definition by Service, of which the members are in what it costs to find them: in how many sets by port they are.
+func (b *builder) portsOf(k kind, service model.ServiceKey) int {
+	all := map[portKey]struct{}{}
+	for _, s := range b.sets.services.backends.of[service] {
+		for _, port := range s.portsFor(k) {
+			all[port] = struct{}{}
+		}
+	}
+	return len(all)
+}
+
 // none is for definitions of which the members are in what it costs to find them.
 func none(int) (int, int) { return 0, 0 }
 
 func (b *builder) byService(k kind, service model.ServiceKey) *definition {
 	return b.definition(definitionKey{kind: k, service: service}, lookup{
 		tried: func() int { return b.sets.services.backends.cost(k, service) },
-		finds: none, fill: b.sets.services.define,
+		finds: func(int) (found, ports int) {
+			if k.byPort() {
+				ports = b.portsOf(k, service)
+			}
+			return 0, ports
+		},
+		fill: b.sets.services.define,
 	})
 }
 

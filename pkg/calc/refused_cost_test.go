@@ -68,6 +68,28 @@ func TestWhatAPolicyFindsIsKnownBefore(t *testing.T) {
 	}
 }
 
+// So are those of Services with very many ports.
+func TestWhatAPolicyFindsByServicesIsKnownBefore(t *testing.T) {
+	const services, ports = 4, 100
+	g, dp := market(t, 0, services*ports*3/2)
+	var updates []model.Update
+	p := selecting("evil", "p", 0, services)
+	p.Policy.AppliesIngress, p.Policy.AppliesEgress, p.Policy.Egress, p.Policy.Ingress = false, true, p.Policy.Ingress, nil
+	for i := range services {
+		key := model.ServiceKey{Namespace: "evil", Name: fmt.Sprint("s", i)}
+		slice := &model.EndpointSlice{Service: key, Addrs: addrs(fmt.Sprint("10.1.0.", i))}
+		for k := range ports {
+			slice.Ports = append(slice.Ports, model.NamedPort{Protocol: model.ProtoTCP, Port: uint16(80 + k)})
+		}
+		updates = append(updates, model.EndpointSliceUpdate{ID: model.EndpointSliceID{Namespace: "evil", Name: key.Name}, Slice: slice})
+		p.Policy.Egress[i].Source, p.Policy.Egress[i].Destination = model.Entity{}, model.Entity{Service: &key}
+	}
+	flushed(t, g, dp, append(updates, p)...)
+	if len(g.sets.spending.refused) != 1 || g.sets.contributions != 0 {
+		t.Errorf("%d are refused, backends were looked up %d times", len(g.sets.spending.refused), g.sets.contributions)
+	}
+}
+
 // What a selector costs does not depend on how many others are about the same label: those of other namespaces may be.
 func TestSelectorsCostTheSameBesideOthers(t *testing.T) {
 	about := func(namespace string, first, rules int) model.PolicyUpdate {
