@@ -10,19 +10,19 @@ import (
 
 // FakeHost is a Host without a machine: for tests that run programs by test-run. Not safe for concurrent use.
 type FakeHost struct {
-	Ifaces   map[string]uint32
-	Own      []netip.Addr
-	Peers    map[uint32]Peer
-	Attached map[uint32]string // interface names by ifindex, of those Ensure was called for
-	Gone     map[uint32]bool   // what IsGone returns
-	Guarded  bool
-	Fresh    bool                               // no earlier agent with this map layout has come to the end of its first plan
-	Others   map[uint32]bool                    // as in Earlier
-	News     []uint32                           // what the next Touched returns
-	Fail     map[uint32]error                   // the error of Ensure of an interface, which then does nothing; 0: of Guard
-	Ensured  int                                // calls of Ensure
-	Repaired uint64                             // what Repairs returns
-	Ending   func(of map[netip.Addr]bool) error // called by EndConnections, which returns its error; nil: the kernel has no table of connections
+	Ifaces    map[string]uint32
+	Own       []netip.Addr
+	Peers     map[uint32]Peer
+	Attached  map[uint32]string // interface names by ifindex, of those Ensure was called for
+	Gone      map[uint32]bool   // what IsGone returns
+	Guarded   bool
+	Past      Earlier                            // what Earlier returns
+	News      []uint32                           // what the next Touched returns
+	Fail      map[uint32]error                   // the error of Ensure of an interface, which then does nothing; 0: of Guard
+	Ensured   int                                // calls of Ensure
+	Repaired  uint64                             // what Repairs returns
+	Ending    func(of map[netip.Addr]bool) error // called by EndConnections, which returns its error; nil: the kernel has no table of connections
+	Connected []netip.Addr                       // ends of connections that stay
 
 	wake chan struct{}
 }
@@ -31,7 +31,7 @@ type FakeHost struct {
 func NewFakeHost() *FakeHost {
 	return &FakeHost{
 		Ifaces: map[string]uint32{}, Peers: map[uint32]Peer{}, Attached: map[uint32]string{}, Fail: map[uint32]error{},
-		wake: make(chan struct{}, 1),
+		Past: Earlier{Guarded: true}, wake: make(chan struct{}, 1),
 	}
 }
 
@@ -71,13 +71,23 @@ func (h *FakeHost) Ensure(name string, ifindex uint32) error {
 func (h *FakeHost) IsGone(ifindex uint32) (bool, error) { return h.Gone[ifindex], nil }
 
 // Earlier implements Host.
-func (h *FakeHost) Earlier() (Earlier, error) { return Earlier{!h.Fresh, h.Others}, nil }
+func (h *FakeHost) Earlier() (Earlier, error) { return h.Past, nil }
 
 // Tracks implements Host.
 func (h *FakeHost) Tracks() bool { return h.Ending != nil }
 
 // EndConnections implements Host.
-func (h *FakeHost) EndConnections(of map[netip.Addr]bool) error { return h.Ending(of) }
+func (h *FakeHost) EndConnections(of map[netip.Addr]bool, others func(netip.Addr)) error {
+	for _, a := range h.Connected {
+		if others != nil {
+			others(a)
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	return h.Ending(of)
+}
 
 // Detach implements Host.
 func (h *FakeHost) Detach(ifindex uint32) error {

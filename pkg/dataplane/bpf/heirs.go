@@ -18,12 +18,7 @@ type heirs struct {
 	tracks func() bool // the kernel has a table of connections
 	// owners are the interfaces that have addresses, or have had them last: an address that comes back brings its flows.
 	owners map[netip.Addr]uint32
-	// resumed: there was an earlier agent, which may have had no time to remove connections. Until the first plan is in force
-	// an address without an owner counts as one that has changed it.
-	resumed bool
-	asked   map[netip.Addr]bool // those addresses, while resumed
-	// others are interfaces that an agent with another map layout has judged, while resumed: their endpoints had their addresses before.
-	others map[uint32]bool
+	former former              // what is known of earlier agents
 	due    map[netip.Addr]bool // addresses that wait for the next reading
 	under  map[netip.Addr]bool // those of the reading under way
 	ends   chan error          // delivers how that has ended; nil: none is under way
@@ -35,14 +30,14 @@ type heirs struct {
 const failureRest = time.Second
 
 func newHeirs(tracks func() bool) *heirs {
-	return &heirs{tracks: tracks, owners: map[netip.Addr]uint32{}, due: map[netip.Addr]bool{}, asked: map[netip.Addr]bool{}}
+	return &heirs{tracks: tracks, owners: map[netip.Addr]uint32{}, due: map[netip.Addr]bool{}, former: former{asked: map[netip.Addr]bool{}}}
 }
 
 // resume notes the owners that earlier agents have left. An agent that has ended before it was guarded has not had time to note all owners, so an
 // address without one says nothing then, nor while another dataplane judges: earlier is zero. has reports whether the endpoint of an interface is in
 // force and has an address.
 func (h *heirs) resume(earlier Earlier, owners map[netip.Addr]uint32, has func(ifindex uint32, a netip.Addr) bool) {
-	h.resumed, h.others = earlier.Guarded || earlier.Others != nil, earlier.Others
+	h.former.resume(earlier)
 	for a, ifindex := range owners {
 		if has(ifindex, a) {
 			h.owners[a] = ifindex
@@ -54,7 +49,10 @@ func (h *heirs) resume(earlier Earlier, owners map[netip.Addr]uint32, has func(i
 
 // follow notes, after resume, that another dataplane judges, which knows whose addresses are: its flows are carried over without those of former
 // owners. An earlier agent may have ended in a switch, before it had made endpoints of all addresses. So an address without an owner says nothing.
-func (h *heirs) follow() { h.due, h.resumed = map[netip.Addr]bool{}, false }
+func (h *heirs) follow() {
+	h.due = map[netip.Addr]bool{}
+	h.former.resume(Earlier{})
+}
 
 // change notes that an address has another owner from here on, or none. If the kernel tracks no connections there are none of the former one.
 func (h *heirs) change(a netip.Addr) {
@@ -66,6 +64,7 @@ func (h *heirs) change(a netip.Addr) {
 
 // lost notes that an endpoint has left an interface.
 func (h *heirs) lost(ifindex uint32) {
+	delete(h.former.others, ifindex)
 	for a, owner := range h.owners {
 		if owner == ifindex {
 			h.release(a)
@@ -91,13 +90,10 @@ func (h *heirs) release(a netip.Addr) {
 func (h *heirs) claim(ifindex uint32, addrs []netip.Addr) {
 	for _, a := range addrs {
 		owner := h.owners[a]
-		if owner == ifindex || owner == 0 && (!h.resumed || h.asked[a] || h.others[ifindex]) {
+		if owner == ifindex || owner == 0 && !h.former.asks(ifindex, a) {
 			continue
 		}
 		h.change(a)
-		if h.resumed {
-			h.asked[a] = true
-		}
 	}
 }
 
@@ -118,14 +114,15 @@ func (h *heirs) without(addrs []netip.Addr) []netip.Addr {
 func (h *heirs) got(ifindex uint32, addrs []netip.Addr) {
 	for _, a := range h.without(addrs) {
 		h.owners[a] = ifindex
+		delete(h.former.asked, a)
 	}
 }
 
 // ended notes how the reading under way has ended, if it has. Its addresses are due again if it has failed. complete: the first plan is in
 // force.
 func (h *heirs) ended(host Host, complete bool) error {
-	if complete && h.resumed {
-		h.resumed, h.asked, h.others = false, map[netip.Addr]bool{}, nil
+	if complete {
+		h.former.complete(h.tracks())
 	}
 	select {
 	case err := <-h.ends: // nil: never
@@ -146,6 +143,7 @@ func (h *heirs) end(err error) error {
 	if err != nil {
 		maps.Copy(h.due, h.under)
 	}
+	h.former.surveyed(err == nil)
 	h.ends, h.under = nil, nil
 	return err
 }
@@ -153,15 +151,16 @@ func (h *heirs) end(err error) error {
 // begin begins to remove the connections of addresses that are due. quiesce delivers when no packet is left that programs have let pass for a
 // former owner.
 func (h *heirs) begin(host Host, quiesce func() <-chan error) {
-	if h.ends != nil || len(h.due) == 0 || time.Now().Before(h.rests) {
+	if h.ends != nil || len(h.due) == 0 && !h.former.due || time.Now().Before(h.rests) {
 		return
 	}
+	others := h.former.survey()
 	of, passed, ends := h.due, quiesce(), make(chan error, 1)
 	h.under, h.due, h.ends, h.began = of, map[netip.Addr]bool{}, ends, time.Now()
 	go func() {
 		err := <-passed
 		if err == nil {
-			err = host.EndConnections(of)
+			err = host.EndConnections(of, others)
 		}
 		if err != nil {
 			err = fmt.Errorf("end connections of former owners of %d addresses: %w", len(of), err)
@@ -182,7 +181,7 @@ func (h *heirs) close(host Host, quiesce func() <-chan error, has func(ifindex u
 			h.change(a)
 		}
 	}
-	h.rests = time.Time{}
+	h.rests, h.former.due = time.Time{}, false
 	if h.begin(host, quiesce); h.ends == nil {
 		return nil
 	}

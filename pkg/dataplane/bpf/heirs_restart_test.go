@@ -91,7 +91,7 @@ func TestAStartAfterAFirstAgentThatWasKilledEndsNoConnections(t *testing.T) {
 	mustClose(t, first)
 
 	host := NewFakeHost()
-	host.Fresh, host.Ending = true, func(of map[netip.Addr]bool) error {
+	host.Past, host.Ending = Earlier{}, func(of map[netip.Addr]bool) error {
 		t.Errorf("connections of %v are ended", of)
 		return nil
 	}
@@ -104,11 +104,46 @@ func TestAStartAfterAFirstAgentThatWasKilledEndsNoConnections(t *testing.T) {
 	}
 }
 
+// An agent was killed when it had removed a pod from the maps, and before it had removed the pod's connections. The next pod with the address
+// comes when the next agent has enforced everything. An address without connections had no other pod.
+func TestAnHeirThatComesAfterTheFirstPlanWaits(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	first, graph := openSmall(t, dir, nil), calc.New("n") // its host has no table, so it removes no connections
+	graph.Apply(append(restartStages[0].updates(), endpoint4("former", "cali0", "10.0.2.1", nil)))
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	graph.Apply([]model.Update{model.EndpointUpdate{ID: model.WorkloadID("t", "former")}})
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	mustClose(t, first)
+
+	host := NewFakeHost()
+	host.Connected = []netip.Addr{netip.MustParseAddr("10.0.2.1")}
+	s := host.slowTable()
+	second, graph := openSmallOn(t, host, dir, nil), calc.New("n")
+	defer mustClose(t, second)
+	graph.Apply(restartStages[0].updates())
+	must(t, second.Apply(t.Context(), graph.Flush()))
+	applyUntil(t, second, "the table to be read", func(error) bool { return !second.kernel.heirs.former.resumed })
+	graph.Apply([]model.Update{endpoint4("heir", "cali1", "10.0.2.1", nil), endpoint4("first", "cali2", "10.0.2.9", nil)})
+	must(t, second.Apply(t.Context(), graph.Flush()))
+	if second.has(1002) || !second.has(1003) {
+		t.Errorf("the heir is open: %v, a pod with another address: %v", second.has(1002), second.has(1003))
+	}
+	ended := make(chan struct{})
+	go func() { // the table rests after it has been read
+		defer close(ended)
+		s.begins(t, "10.0.2.1")
+		s.end <- nil
+	}()
+	applyUntil(t, second, "the heir to be open", func(error) bool { return second.has(1002) })
+	<-ended
+}
+
 // An agent with another map layout has judged the first interface. The second one has come since, and its pod may have got the address of another.
 func TestAStartAfterAnotherMapLayoutEndsConnectionsOfNewInterfaces(t *testing.T) {
 	testutil.Privileged(t)
 	host := NewFakeHost()
-	host.Fresh, host.Others = true, map[uint32]bool{1001: true}
+	host.Past = Earlier{Others: map[uint32]bool{1001: true}}
 	dp, graph := openSmallOn(t, host, testutil.BPFFS(t), nil), calc.New("n")
 	defer mustClose(t, dp)
 	s := host.slowTable()

@@ -35,7 +35,8 @@ type Host interface {
 	Tracks() bool
 	// EndConnections removes all connections with an end among these addresses from the kernel's own table. It is called beside other methods, but
 	// not beside itself. The map must not change meanwhile.
-	EndConnections(of map[netip.Addr]bool) error
+	// others, unless it is nil, is called with the ends of connections that stay.
+	EndConnections(of map[netip.Addr]bool, others func(netip.Addr)) error
 	// Detach takes our programs off an interface; that it is gone is no error.
 	Detach(ifindex uint32) error
 	// Guard attaches the netfilter programs, without a gap. Programs that are attached already are left alone.

@@ -122,9 +122,15 @@ func (h *Linux) Tracks() bool {
 }
 
 // EndConnections implements Host.
-func (h *Linux) EndConnections(of map[netip.Addr]bool) error {
+func (h *Linux) EndConnections(of map[netip.Addr]bool, others func(netip.Addr)) error {
+	isOf := func(a netip.Addr) bool {
+		if others != nil && !of[a] {
+			others(a)
+		}
+		return of[a]
+	}
 	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
-		if _, err := h.table.DeleteAddresses(family, func(a netip.Addr) bool { return of[a] }); err != nil {
+		if _, err := h.table.DeleteAddresses(family, isOf); err != nil {
 			return err
 		}
 	}
