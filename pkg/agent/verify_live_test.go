@@ -64,7 +64,8 @@ func (v *verified) run(t testing.TB, plane dataplane.Dataplane, k verify.Kernel)
 	t.Helper()
 	v.plane, v.store, v.put = plane, syncer.NewMemory(), map[model.Key]model.Update{}
 	log := slog.New(slog.DiscardHandler)
-	settings, _, err := config.New(config.Local{Host: "n"})
+	// A resync of its own would repair damage before it is looked for: these tests may take minutes.
+	settings, _, err := config.New(config.Local{Host: "n", Flags: []config.Flag{{Name: "resync-every", Value: "1h"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
