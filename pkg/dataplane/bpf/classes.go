@@ -29,6 +29,7 @@ type classSets struct {
 
 	walked     bool                // every policy is walked, so no class may be unrecorded
 	unrecorded map[uint32][]uint32 // the sets of those classes; nil: unknown, since an earlier agent left them out
+	version    uint64              // grows when they change
 }
 
 func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits], walked bool) *classSets {
@@ -86,6 +87,7 @@ func (c *classSets) leaveOut(list []classes.Class) {
 		}
 		delete(c.chunks, class.ID)
 		c.unrecorded[class.ID] = class.Sets
+		c.version++
 	}
 	_ = c.sets.Sync() // what is left of a class keeps addresses from it, and writeLeft reports it
 }
@@ -130,6 +132,7 @@ func (c *classSets) record() error {
 		}
 	}
 	clear(c.unrecorded)
+	c.version++
 	return nil
 }
 
@@ -250,7 +253,10 @@ func (c *classSets) forget(most int) error {
 			c.sets.Delete(bpf.ClassChunk{Class: class, Chunk: chunk})
 		}
 		delete(c.chunks, class)
-		delete(c.unrecorded, class)
+		if _, ok := c.unrecorded[class]; ok {
+			delete(c.unrecorded, class)
+			c.version++
+		}
 		delete(c.busy, class)
 	}
 	if c.leaving = c.leaving[most:]; len(c.leaving) == 0 {

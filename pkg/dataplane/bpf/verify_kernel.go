@@ -23,7 +23,8 @@ type Verifier struct {
 	asker     *bpfmaps.Asker // of the programs in force when verification began
 	read      map[uint32]slotRead
 
-	unrecorded map[uint32][]uint32 // the sets of those classes at the last Round
+	unrecorded map[uint32][]uint32 // the sets of those classes, as of version
+	version    uint64              // of classSets
 }
 
 var _ verify.Kernel = (*Verifier)(nil)
@@ -42,8 +43,16 @@ func (v *Verifier) Begin(func() error) (err error) {
 
 // Round implements verify.Kernel: each call reads the maps.
 func (v *Verifier) Round() error {
-	v.unrecorded = maps.Clone(v.dataplane.state.classes.unrecorded)
+	v.unrecorded = nil // they may be those of before the dataplane was opened again
+	v.noteUnrecorded()
 	return nil
+}
+
+// noteUnrecorded copies the unrecorded classes, since other goroutines ask for them, too.
+func (v *Verifier) noteUnrecorded() {
+	if c := v.dataplane.state.classes; v.unrecorded == nil || c.version != v.version {
+		v.unrecorded, v.version = maps.Clone(c.unrecorded), c.version
+	}
 }
 
 // HasMarks implements verify.Kernel.
@@ -110,6 +119,7 @@ func (v *Verifier) HostAddrs() []netip.Addr { return v.kernel.host.Addrs() }
 
 // InForce implements verify.Kernel.
 func (v *Verifier) InForce(id model.EndpointID) (policies [2]verify.PolicyID, ok bool, err error) {
+	v.noteUnrecorded()
 	ep := v.dataplane.state.endpoints.roster.bound[id]
 	if ep == nil || ep.ifindex == 0 {
 		return policies, false, nil
@@ -191,7 +201,7 @@ func (v *Verifier) Policy(id verify.PolicyID, d model.Direction) (verify.Policy,
 	if err != nil {
 		return nil, err
 	}
-	read.word, read.egress, read.ask = uint64(id), d == model.Egress, v.asker.Ask
+	read.word, read.egress, read.ask, read.unrecorded = uint64(id), d == model.Egress, v.asker.Ask, v.unrecorded
 	return read, nil
 }
 

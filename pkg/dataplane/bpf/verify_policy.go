@@ -25,6 +25,8 @@ type readPolicy struct {
 	places  []place // of the questions in batch
 	answers [][]verify.Answer
 	lists   []uint16 // backs the answers
+
+	unrecorded map[uint32][]uint32 // classes that no match table can be asked about
 }
 
 var _ verify.Policy = (*readPolicy)(nil)
@@ -162,7 +164,7 @@ func (p *readPolicy) Evaluators() []string {
 const stepsEach = 64
 
 // Judge implements verify.Policy. The programs in the kernel answer. Where a decision table is in force they are asked for the
-// answer of the match table as well.
+// answer of the match table as well, but not about a class that map class_sets has no room for.
 func (p *readPolicy) Judge(questions []verify.Question) ([][]verify.Answer, error) {
 	p.answers, p.lists = p.answers[:0], p.lists[:0]
 	for range p.Evaluators() {
@@ -174,7 +176,8 @@ func (p *readPolicy) Judge(questions []verify.Question) ([][]verify.Answer, erro
 		if len(p.answers) == 1 {
 			continue
 		}
-		if p.asked++; p.asked%(1+len(p.program.Rules)/stepsEach) == 0 {
+		_, unrecorded := p.unrecorded[questions[i].Class]
+		if p.asked++; !unrecorded && p.asked%(1+len(p.program.Rules)/stepsEach) == 0 {
 			p.add(&questions[i], place{1, i})
 		} else {
 			p.answers[1][i].Skipped = true

@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -54,6 +55,9 @@ func TestPoliciesOfOneTenantFillClassSets(t *testing.T) {
 		return entries > 2000
 	})
 	ready("beside the tenant")
+	if out, err := exec.Command(testcluster.Build(t), "verify", "--socket", s.Agent(0).Socket).CombinedOutput(); err != nil {
+		t.Errorf("margay verify: %v: %s", err, out)
+	}
 	allow := func(app string) {
 		t.Helper()
 		s.Policy("from-"+app, fmt.Sprintf(`{podSelector: {matchLabels: {app: b}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: %s}}}]}]}`, app))
