@@ -98,12 +98,12 @@ func (c *Classes) differing(f int) (todo []pending) {
 // visiting says what is so of a node because it is so of one around it.
 type visiting struct {
 	force   bool // it is looked at
-	unmoved bool // there is an entry around it that stays as it is until MoveUnknown
+	unmoved bool // the innermost entry around it stays as it is until MoveUnknown
 }
 
 // visit collects the entries that differ from their desired value, in the dirty part of the tree below the node. The
 // surrounding nodes contribute list, m and so. New entries inside one of an unknown class are for MoveUnknown, too: an address there has
-// been in sets that are not known.
+// been in sets that are not known. Not so if an entry of a known class is between them, since Keep has made it a member of those sets.
 func (c *Classes) visit(f int, i uint32, list listID, m Marks, so visiting, todo *[]pending) {
 	n := &c.trees[f].nodes[i]
 	so.force = so.force || n.state&nodeDirty != 0
@@ -112,7 +112,7 @@ func (c *Classes) visit(f int, i uint32, list listID, m Marks, so visiting, todo
 	}
 	was := n.state&nodePresent != 0
 	unknown := !c.moving && was && c.Unknown(n.class)
-	so.unmoved = so.unmoved || unknown
+	so.unmoved = unknown || so.unmoved && !was
 	own := c.part(n.own)
 	list = c.lists.union(list, own)
 	switch {
