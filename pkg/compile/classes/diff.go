@@ -97,13 +97,13 @@ func (c *Classes) differing(f int) (todo []pending) {
 
 // visiting says what is so of a node because it is so of one around it.
 type visiting struct {
-	force   bool // it is looked at
-	unmoved bool // the innermost entry around it stays as it is until MoveUnknown
+	force   bool   // it is looked at
+	unmoved uint32 // the class of the innermost entry around it, if that stays as it is until MoveUnknown; otherwise 0
 }
 
 // visit collects the entries that differ from their desired value, in the dirty part of the tree below the node. The
 // surrounding nodes contribute list, m and so. New entries inside one of an unknown class are for MoveUnknown, too: an address there has
-// been in sets that are not known. Not so if an entry of a known class is between them, since Keep has made it a member of those sets.
+// been in sets that are not known. Where an entry of a known class is between them, that class has those sets (Keep).
 func (c *Classes) visit(f int, i uint32, list listID, m Marks, so visiting, todo *[]pending) {
 	n := &c.trees[f].nodes[i]
 	so.force = so.force || n.state&nodeDirty != 0
@@ -112,13 +112,22 @@ func (c *Classes) visit(f int, i uint32, list listID, m Marks, so visiting, todo
 	}
 	was := n.state&nodePresent != 0
 	unknown := !c.moving && was && c.Unknown(n.class)
-	so.unmoved = unknown || so.unmoved && !was
+	switch {
+	case unknown:
+		so.unmoved = n.class
+	case was:
+		so.unmoved = 0
+	}
 	own := c.part(n.own)
 	list = c.lists.union(list, own)
 	switch {
 	case !so.force:
-	case unknown || so.unmoved && !was && (own != 0 || n.marks != 0):
+	case unknown:
 		c.unmoved[f] = append(c.unmoved[f], i)
+		c.foresee(n.class, f, list)
+	case so.unmoved != 0 && !was && (own != 0 || n.marks != 0):
+		c.unmoved[f] = append(c.unmoved[f], i)
+		c.neverForesee(so.unmoved)
 	default:
 		p := pending{node: i, present: own != 0 || n.marks != 0, was: was}
 		if p.present {

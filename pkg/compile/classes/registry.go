@@ -20,6 +20,7 @@ type registry struct {
 	created []uint32 // since the last call of Created
 	changed []uint32 // that came or went since all was made
 	idle    []uint32 // may have no entries any more
+	coming  []uint32 // unknown classes of which it is known what sets their addresses are to be in
 	gone    []uint32 // since the last call of Reuse; until then, and while they are held, Differ knows their sets
 }
 
@@ -27,8 +28,9 @@ type classState struct {
 	family  int // index in trees
 	list    listID
 	entries int
-	used    bool // the id is taken
-	unknown bool // found in a kernel that does not have its sets: see adoptEntry
+	used    bool     // the id is taken
+	unknown bool     // found in a kernel that does not have its sets: see adoptEntry
+	next    nextSets // of an unknown one
 }
 
 func newRegistry(lists *setLists) registry {
@@ -43,9 +45,10 @@ func newRegistry(lists *setLists) registry {
 // Len returns how many sets of sets have a class, the two without sets included.
 func (r *registry) Len() int { return len(r.byList[0]) + len(r.byList[1]) }
 
-// Class returns a class by its id; not ok if there is none, or its sets are unknown.
+// Class returns a class by its id; not ok if there is none, or its sets are unknown. In the first plan an unknown class has the sets that all of
+// its addresses are to be in, if these are the same.
 func (r *registry) Class(id uint32) (Class, bool) {
-	if id >= uint32(len(r.byID)) || !r.byID[id].used || r.byID[id].unknown {
+	if id >= uint32(len(r.byID)) || !r.byID[id].used || r.byID[id].unknown && r.byID[id].next != nextIs {
 		return Class{}, false
 	}
 	s := r.byID[id]
@@ -163,8 +166,8 @@ func (r *registry) adopt(class Class, f int, entries bool) {
 // claim keeps ids found in the kernel from being used for new classes.
 func (r *registry) claim(ids []uint32) { r.ids.Claim(ids) }
 
-// Unknown reports whether a class was found in a kernel that does not have its sets. Until none of its entries is left, which the first
-// plan brings about, new tables have no row for it, so they deny its addresses.
+// Unknown reports whether a class was found in a kernel that does not have its sets. Until none of its entries is left, which the second
+// plan brings about, new tables have no row for it, so they deny its addresses, but for those rows that foresee makes possible.
 func (r *registry) Unknown(id uint32) bool { return id < uint32(len(r.byID)) && r.byID[id].unknown }
 
 // adoptEntry notes an entry found in the kernel. Its class may be unknown: then it is to lose the entry.
@@ -231,6 +234,10 @@ func (r *registry) Drop() []uint32 {
 
 // Reuse makes the ids of dropped classes available for new ones, but for those that are held.
 func (r *registry) Reuse() {
+	for _, id := range r.coming { // this plan moves their addresses; some of the sets may have gone, and others may get their numbers
+		r.neverForesee(id)
+	}
+	r.coming = nil
 	held := r.gone[:0]
 	for _, id := range r.gone {
 		switch {

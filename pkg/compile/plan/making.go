@@ -46,7 +46,7 @@ func (p *planner) admit() {
 			continue
 		}
 		done := false
-		if done, left = p.c.programs.advance(prog, p.allClasses(), left); !done {
+		if done, left = p.c.programs.advance(prog, p.classesFor(prog), left); !done {
 			p.More = true
 			continue
 		}

@@ -101,6 +101,20 @@ func (p *planner) allClasses() []classes.Class {
 	return p.all
 }
 
+// classesFor returns the classes that a new table of a program gets rows for. Which sets unknown classes are in is foreseen, but not for
+// sets that only tables of an earlier agent refer to.
+func (p *planner) classesFor(prog *program) []classes.Class {
+	all, foreseen := p.allClasses(), p.c.classes.Foreseen()
+	if len(foreseen) == 0 || !slices.ContainsFunc(prog.sets, p.c.sets.uses.lacksMembers) {
+		return all
+	}
+	slices.Sort(foreseen)
+	return slices.DeleteFunc(slices.Clone(all), func(class classes.Class) bool {
+		_, unknown := slices.BinarySearch(foreseen, class.ID)
+		return unknown
+	})
+}
+
 // mostRowsAhead bounds the space for rows that is made before they are known: the plan before had so many.
 const mostRowsAhead = 1 << 12
 
@@ -134,7 +148,7 @@ func (p *planner) tables() {
 
 // build makes the program's table. False: a limit forbids it, and nothing has changed.
 func (p *planner) build(prog *program) bool {
-	if !p.c.programs.build(prog, p.allClasses()) {
+	if !p.c.programs.build(prog, p.classesFor(prog)) {
 		return false
 	}
 	p.Tables = append(p.Tables, prog.table)

@@ -61,3 +61,9 @@ func (s *setUses) all() iter.Seq2[uint32, *setUse] {
 		}
 	}
 }
+
+// lacksMembers reports whether not all members of a set are known: it is an earlier agent's that nothing defines now, or it is leaving.
+func (s *setUses) lacksMembers(num uint32) bool {
+	u := s.get(num)
+	return u == nil || !u.named || u.orphan || !u.isOpen()
+}

@@ -5,10 +5,12 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // manyCombinations are network sets of evil that are each in other sets than all the rest, and a policy of evil/m whose rules make them
@@ -33,7 +35,7 @@ func manyCombinations(bits int) (sets, policy string) {
 func TestPoliciesOfOneTenantFillClassSets(t *testing.T) {
 	testcluster.NeedsBPF(t, "the map is of that dataplane")
 	s := newScene(t, "--map-size", "class_sets=2048")
-	s.Serve(s.b.Host, 80)
+	server, _ := s.Serve(s.b.Host, 80)
 	s.Serve(s.m.Host, 80)
 	sets, policy := manyCombinations(12)
 	s.Write("crowd", sets)
@@ -75,12 +77,19 @@ func TestPoliciesOfOneTenantFillClassSets(t *testing.T) {
 	check(true, true)
 	ready("after changes of others")
 
-	// The next agent does not find the sets of all addresses in the map, and policy has changed.
+	// The next agent does not find the sets of all addresses in the map, and policy has changed. What it allows as before is not disturbed.
+	live, err := echo.StartStream(s.c.Host, server.Addr4(), echo.StreamOptions{Interval: time.Millisecond, Timeout: soon / 2})
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.Agent(0).Terminate()
 	s.Remove("policy-from-a")
 	s.Agent(0).Start()
 	s.AwaitPolicies(s.b, 1, 0)
 	check(false, true)
+	if r := live.Stop(); r.Connects != 1 || r.Errors != 0 {
+		t.Errorf("a connection that policy allows was disturbed by the restart: %+v", r)
+	}
 	ready("after a restart")
 
 	s.Remove("policy-evil.m")
