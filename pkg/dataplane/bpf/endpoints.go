@@ -192,9 +192,14 @@ func (e *endpoints) shut(ep *endpoint, cause error) error {
 	return e.withdraw(ep)
 }
 
-// shutJudgedBy closes the endpoints that a table judges.
+// shutJudgedBy closes the endpoints that a table judges. Staged policies that it stands for are not evaluated any more.
 func (e *endpoints) shutJudgedBy(lost table.ID, cause error) error {
-	e.staged.lose(lost)
+	for _, workload := range e.staged.lose(lost) {
+		if ep := e.roster.bound[workload]; ep != nil && ep.ifindex != 0 {
+			e.staged.remove(ep.ifindex)
+			e.dirty[workload] = true
+		}
+	}
 	var errs []error
 	for _, ep := range e.roster.bound {
 		if slices.Contains(ep.tables[:], lost) {

@@ -45,13 +45,15 @@ func (s *stagedPolicies) set(workload model.EndpointID, b plan.Binding) {
 // drop takes the tables of a workload's shadow away.
 func (s *stagedPolicies) drop(workload model.EndpointID) { delete(s.bound, workload) }
 
-// lose drops all that a table is for.
-func (s *stagedPolicies) lose(lost table.ID) {
+// lose drops all that a table is for, and returns whose these were.
+func (s *stagedPolicies) lose(lost table.ID) (workloads []model.EndpointID) {
 	for id, tables := range s.bound {
 		if tables[0] == lost || tables[1] == lost {
 			delete(s.bound, id)
+			workloads = append(workloads, id)
 		}
 	}
+	return workloads
 }
 
 // write writes the tables of a workload's staged policies to the entry of its interface; without any it removes the

@@ -148,6 +148,40 @@ func TestAWalkedPolicyIsOutOfForceWhileClassesAreUnrecorded(t *testing.T) {
 	}
 }
 
+// A staged policy that is walked is out of force, too: else it would count packets by sets that are not in the kernel.
+func TestAWalkedStagedPolicyIsOutOfForceWhileClassesAreUnrecorded(t *testing.T) {
+	testutil.Privileged(t)
+	n := openNode(t, testutil.BPFFS(t), smallClassSets)
+	defer mustClose(t, n.BPF)
+	n.state.refusals.Retry = plans.NewBackoff(func() time.Time { return time.Unix(0, 0) })
+	n.mustApply(t, append(stage{role: "friend", allow: []string{"friend"}, ports: []uint16{80}}.updates(), stagedDeny("draft", true))...)
+	n.goOn(t)
+	entry, ok := n.kernel.maps.Staged.Believed(1000)
+	if !ok {
+		t.Fatal("the staged policy is not in the kernel")
+	}
+	slot, _ := bpfmaps.SplitPolicyWord(entry.Ingress)
+	for id, p := range n.state.tables.list { // as if there were no table of it
+		p.walked = p.slot == slot
+		n.state.tables.list[id] = p
+	}
+	if err := n.apply(crowd(400, false)...); err != nil && !errors.Is(err, errUnrecorded) {
+		t.Fatal(err)
+	}
+	if len(n.state.classes.unrecorded) == 0 {
+		t.Fatal("all classes are recorded: the test tests nothing")
+	}
+	if entry, ok = n.kernel.maps.Staged.Believed(1000); ok {
+		t.Errorf("the walked staged policy is in force: %+v", entry)
+	}
+	if ep, _ := n.kernel.endpoints.Get(1000); ep.Flags&bpf.EPStagedIngress != 0 {
+		t.Error("the endpoint has the flag of a staged policy")
+	}
+	if !n.passesTo(t, tortureA, "10.0.0.1", "10.0.0.10", 80) {
+		t.Error("the policy that is enforced is out of force, too")
+	}
+}
+
 // An agent that is killed while it records classes that have addresses leaves no class that the next one believes to be in fewer sets.
 func TestAClassIsRecordedAsAWhole(t *testing.T) {
 	full := map[uint32][]uint32{5: {3}, 6: {1, 600}, 7: {600, 1200}, 8: {2, 3, 511}}
