@@ -8,7 +8,7 @@ import (
 
 func TestAMemoryLimitIsRefusedOrWarnedOf(t *testing.T) {
 	for limit, want := range map[uint64]string{
-		32 << 20: "refuse", 96 << 20: "refuse", 108<<20 - 1: "refuse", 108 << 20: "warn", 147 << 20: "warn",
+		32 << 20: "refuse", 96 << 20: "refuse", 128<<20 - 1: "refuse", 128 << 20: "warn", 147 << 20: "warn",
 		148 << 20: "", 256 << 20: "", math.MaxUint64: "",
 	} {
 		warning, err := judgeMemory(84<<20, limit, "/sys/fs/cgroup/memory.max")
@@ -41,7 +41,7 @@ func TestAMemoryLimitIsRefusedOrWarnedOf(t *testing.T) {
 func TestARestartLeavesGoItsMemoryLimit(t *testing.T) {
 	const mb = 1 << 20
 	all := mapsMemory{Empty: 105 * mb, Full: 700 * mb}
-	for _, limit := range []uint64{129 * mb, 170 * mb, 400 * mb, 2000 * mb, math.MaxUint64} {
+	for _, limit := range []uint64{149 * mb, 170 * mb, 400 * mb, 2000 * mb, math.MaxUint64} {
 		first := chargedMaps(all, all, limit)
 		for what, missing := range map[string]mapsMemory{"none": {}, "some": {Empty: 1 * mb, Full: 50 * mb}} {
 			again := chargedMaps(all, missing, limit)
@@ -53,13 +53,13 @@ func TestARestartLeavesGoItsMemoryLimit(t *testing.T) {
 			}
 		}
 	}
-	if maps := chargedMaps(all, mapsMemory{}, 128*mb); maps != (mapsMemory{}) {
+	if maps := chargedMaps(all, mapsMemory{}, 148*mb); maps != (mapsMemory{}) {
 		t.Errorf("maps of %s count, which no agent has made under this limit", mib(maps.Empty))
 	}
 }
 
 func TestAnAgentThatMakesNoMapsNeedsLess(t *testing.T) {
-	if _, err := judgeMemory(0, 30<<20, "f"); err != nil {
+	if _, err := judgeMemory(0, 44<<20, "f"); err != nil {
 		t.Error(err)
 	}
 }
