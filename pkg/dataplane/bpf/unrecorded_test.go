@@ -60,7 +60,7 @@ func (n *node) wantStage(t *testing.T, when string, s stage) {
 	}
 }
 
-// A tenant whose pods are in more combinations of sets than the map holds is nobody's trouble: tables judge the addresses of others that
+// A tenant whose pods are in more combinations of sets than the map holds concerns no other: tables judge the addresses of others that
 // come to be in further combinations, before and after a restart, and what changed while no agent ran.
 func TestCombinationsOfSetsOfOneTenantConcernNobodyElse(t *testing.T) {
 	testutil.Privileged(t)
