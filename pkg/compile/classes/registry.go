@@ -251,5 +251,5 @@ func (r *registry) Reuse() {
 	r.ids.ReuseBut(r.held)
 }
 
-// Hold keeps the ids of classes from being used again, until the next call. The map must not be changed meanwhile.
+// Hold keeps the ids of classes from being used again, until the next call. Only Reuse reads the map, which is the caller's.
 func (r *registry) Hold(classes map[uint32]bool) { r.held = classes }

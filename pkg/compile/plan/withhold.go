@@ -93,5 +93,6 @@ func (c *Compiler) Around(p netip.Prefix, missing func(netip.Prefix) bool) uint3
 }
 
 // Hold keeps the ids of classes from being given to others, from the next Update on and until the next call: something
-// in the kernel still refers to them that could not be removed. The map must not be changed meanwhile.
+// in the kernel still refers to them that could not be removed. Only Update reads the map, which is the caller's: one that adds to it between
+// Hold and Update holds these, too.
 func (c *Compiler) Hold(classes map[uint32]bool) { c.classes.Hold(classes) }
