@@ -100,7 +100,7 @@ func TestIncompleteDatagramsAreBounded(t *testing.T) {
 	limit := bpf.MargayDropReasonDROP_FRAG_LIMIT
 	w.eachFamily(t, "", func(t *testing.T, f family) {
 		passed := 0
-		for i := range uint32(2000) {
+		for i := range uint32(800) { // more may take longer than the kernel keeps them, under emulation
 			frames := w.datagram(t, f.a, f.out, w.podA, i)
 			switch r := w.fromPod(t, w.podA, frames[0]); r.reason() {
 			case 0:

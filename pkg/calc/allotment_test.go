@@ -107,7 +107,7 @@ func TestPrefixesOfOneNamespacesNetworkSetsAreBounded(t *testing.T) {
 	r := newRig(t, pod("shop/a", "10.0.0.2"), p, nets("evil", "a", 1, 10), nets("evil", "b", 2, MaxNetworkSetNets), nets("shop", "a", 3, 10))
 	members := func() int {
 		for id, m := range r.dp.Sets {
-			if !strings.HasPrefix(string(id), "@") {
+			if strings.HasPrefix(string(id), string(kindSelector)+":") {
 				return len(m)
 			}
 		}

@@ -69,6 +69,9 @@ func rulesOf(t *testing.T, g *Graph, name string, d model.Direction) []string {
 			for _, id := range side.In {
 				text += " in " + set(id)
 			}
+			for _, id := range side.NotIn {
+				text += " not in " + set(id)
+			}
 			if side.Ports != nil {
 				text += fmt.Sprintf(" %d ports", len(side.Ports.Named))
 			}

@@ -16,10 +16,12 @@ type contents struct {
 type extra struct {
 	addrs  []netip.Addr   // of an endpoint with other than one address, or one of each family
 	nets   []netip.Prefix // of a network set
+	cover  []netip.Prefix // what it counts as where it is left out; made when it is needed
 	iface  string         // of an endpoint of this node, as
 	source []netip.Prefix // its further sources are
 	claims []netip.Addr   // of a particular endpoint: all addresses it claims; addrList has those it owns
 
+	out         bool // a network set that is past the limit of its namespace
 	particular  bool // an endpoint that is one of the following, or may not own all addresses it claims
 	terminating bool
 	unconfirmed bool
@@ -31,6 +33,25 @@ func (it *contents) more() *extra {
 		it.extra = &extra{}
 	}
 	return it.extra
+}
+
+// nets is how many prefixes an item has, if it is a network set.
+func (it *contents) nets() int {
+	if it.extra == nil {
+		return 0
+	}
+	return len(it.extra.nets)
+}
+
+// isOut reports whether an item is a network set that is past the limit of its namespace.
+func (it *contents) isOut() bool { return it.extra != nil && it.extra.out }
+
+// covering are the prefixes that cover a network set.
+func (it *contents) covering() []netip.Prefix {
+	if it.extra.cover == nil {
+		it.extra.cover = covering4And6(it.extra.nets)
+	}
+	return it.extra.cover
 }
 
 // prefixes are the addresses the item contributes to the sets it is in.

@@ -24,6 +24,9 @@ const (
 	kindNodes        kind = "node" // nodes that a selector selects by their own labels
 )
 
+// prefixLeftOut is the prefix of the ids of sets that cover network sets (leftOut). No rule may refer to such a set.
+const prefixLeftOut = "out"
+
 // byPort reports whether a definition of the kind has a set for every protocol and port, rather than exactly one set.
 func (k kind) byPort() bool { return k == kindNamedPort || k == kindServicePort }
 
@@ -45,7 +48,7 @@ type definitionKey struct {
 type portKey struct {
 	protocol uint8
 	port     uint16
-	past     bool // instead of a number: all of the protocol that are past the limit (MaxPortNumbers, MaxBackends)
+	past     bool // instead of a number: all of the protocol that are past the limit (MaxPortNumbers, MaxBackends), or leftOut
 }
 
 func (k portKey) compare(o portKey) int {
@@ -101,13 +104,20 @@ func (k definitionKey) id(p portKey) model.SetID {
 		text = "past\x00" + text // of no kind
 	}
 	sum := sha256.Sum256([]byte(text))
-	return model.SetID(string(k.kind) + ":" + base64.RawURLEncoding.EncodeToString(sum[:]))
+	prefix := string(k.kind)
+	if k.kind == kindSelector && p.past {
+		prefix = prefixLeftOut
+	}
+	return model.SetID(prefix + ":" + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
 
 // text describes one set of the definition to people: in Kubernetes' words where its rule is a Kubernetes object's.
 func (d *definition) text(p portKey) string {
 	switch k := d.key; k.kind {
 	case kindSelector:
+		if p.past {
+			return "around the network sets left out of " + d.selection.Selector().Words()
+		}
 		return d.selection.Selector().Words()
 	case kindNamedPort:
 		pods := strings.TrimPrefix(d.selection.Selector().Words(), "selector ")

@@ -33,6 +33,7 @@ func (g *Graph) distinctions() distinctions {
 	}
 	for _, ns := range g.networkSets {
 		d.nets(slices.Values(ns.Value.extra.nets))
+		d.nets(slices.Values(ns.Value.extra.cover))
 	}
 	for _, s := range g.sets.services.backends.slices {
 		d.nets(slices.Values(s.cover))

@@ -46,7 +46,7 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 		}
 	}
 	for id, ns := range g.networkSets {
-		if slices.ContainsFunc(ns.Value.extra.nets, func(n netip.Prefix) bool { return slices.ContainsFunc(addrs, n.Contains) }) {
+		if slices.ContainsFunc(ns.counts(), func(n netip.Prefix) bool { return slices.ContainsFunc(addrs, n.Contains) }) {
 			e.networkSet(id, ns)
 		}
 	}
@@ -130,7 +130,7 @@ func (e *extract) name(gr *group) {
 func (e *extract) networkSet(id model.NetworkSetID, ns *networkSet) {
 	value := ns.Group().Identity()
 	e.updates = append(e.updates, model.NetworkSetUpdate{
-		ID: id, Set: &model.NetworkSet{Nets: ns.Value.extra.nets, Labels: value.Labels, Profiles: value.Parents},
+		ID: id, Set: &model.NetworkSet{Nets: ns.counts(), Labels: value.Labels, Profiles: value.Parents, LeftOut: ns.Value.isOut()},
 	})
 	e.name(ns.Group())
 }

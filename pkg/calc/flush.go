@@ -46,13 +46,14 @@ func (g *Graph) Flush() model.Changes {
 	}
 	g.activate()
 	g.retryRefused(in.policies)
-	for _, rs := range g.sets.reconcilePorts() {
-		g.dirty.rulesets[rs] = struct{}{}
-	}
+	maps.Copy(g.dirty.rulesets, g.sets.reconcilePorts())
 	g.buildRules()
 	g.packSources()
 	g.sets.dropUnused()
-	g.sets.selected.admit()
+	if g.sets.selected.admit() { // rules need not fail closed any more
+		g.buildInTurn(g.sets.reconcilePorts())
+		g.sets.dropUnused()
+	}
 
 	g.networkSetTable.inSync = true
 	out := model.Changes{Endpoints: g.resolve(), Sets: g.sets.changes(), InSync: true}

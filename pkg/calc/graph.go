@@ -18,7 +18,7 @@
 //	rules.go, references.go
 //	pack.go, unpack.go         the rules of all policies as they came, in little memory
 //	allotment.go               what Services and network sets of one namespace may contribute
-//	networks.go                how many prefixes of network sets the selectors of one namespace may find
+//	networks.go, coarse.go     how many prefixes of network sets the selectors of one namespace may find; rules fail closed for the rest
 //	numbers.go, past.go        how many numbers the pods of one namespace may give a name of ports
 //	spending.go, relief.go     what the selectors of one namespace may find, when its policies come and later
 //	local.go, tiers.go,        the ordered policy of every local endpoint

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -21,6 +22,7 @@ func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
 		if rapid.Bool().Draw(t, "few references") {
 			g.sets.spending.references = rapid.IntRange(1, 8).Draw(t, "references")
 		}
+		g.prefixes.most = rapid.IntRange(10, 40).Draw(t, "prefixes")
 		g.InParts(rapid.IntRange(0, 3).Draw(t, "in parts"))
 		g.Apply([]model.Update{model.InSync{}})
 		put := func(u model.Update) {
@@ -47,6 +49,14 @@ func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
 		}
 		g.sets.spending.limit, g.sets.spending.references, g.sets.selected.found.most = math.MaxInt/8, math.MaxInt/8, math.MaxInt/8
 		g.sets.selected.found.freed = true
+		g.prefixes.most = math.MaxInt / 8
+		for _, u := range w { // changed ones of a namespace have the others looked at
+			if ns, is := u.(model.NetworkSetUpdate); is {
+				g.Apply([]model.Update{model.Absent(ns)})
+				flushLimited(t, g, dp, true)
+				g.Apply([]model.Update{ns})
+			}
+		}
 		for _, namespace := range namespaces { // a change of a policy has those looked at that are refused
 			p := policyOf("other", "app == 'none'")
 			p.Key.Kind, p.Key.Namespace = model.KindNetworkPolicy, namespace
@@ -79,9 +89,35 @@ func flushLimited(t *rapid.T, g *Graph, dp *dataplane, all bool) {
 			t.Fatal("flushes without end")
 		}
 	}
+	checkLeftOut(t, g)
 	for id, members := range dp.Sets {
 		if s := g.sets.byID[id]; s == nil || s.len() != len(members) {
 			t.Fatalf("set %s has %v, and in the graph it is %+v", id, members, s)
+		}
+	}
+}
+
+// checkLeftOut compares the sets of selectors with the network sets that they find: each prefix is in one, or what covers it is among what is
+// left out, but for those that come in parts.
+func checkLeftOut(t *rapid.T, g *Graph) {
+	coming := map[model.NetworkSetID]bool{}
+	for _, s := range g.turning {
+		coming[s.id] = !s.out
+	}
+	for id, ns := range g.networkSets {
+		if coming[id] || strings.HasSuffix(id.Name, " (before)") {
+			continue
+		}
+		for s := range ns.Group().Selections() {
+			d := s.Use.addrs
+			if d == nil {
+				continue
+			}
+			for p := range masked(ns.value.Nets) {
+				if out := d.sets[leftOut]; !d.sets[portKey{}].members.has(p) && (out == nil || !out.contains(p.Addr())) {
+					t.Fatalf("%s of network set %s is neither in a set nor left out", p, id)
+				}
+			}
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 // MaxNetsFound is how many prefixes of the network sets of one namespace the selectors of another one's policies, or of its own, find
 // together. The set of each selector has its own copy of them, so that 8,192 selectors, which find nothing when they come, would find
 // a thousand million prefixes when the labels of a network set change. It is as much as they may find when they come: a network set that
-// policies were admitted with stays in their sets when it changes a little.
+// policies were admitted with stays in their sets when it changes a little. Rules fail closed for those that are left out (coarse.go).
 const MaxNetsFound = MaxFound
 
 // netsFound counts the prefixes of network sets that definitions have in their sets. A network set for which there is no room is left
@@ -18,6 +18,8 @@ type netsFound struct {
 	spent map[pairing]int
 	short map[*definition]struct{} // something is left out of them
 	freed bool                     // there may be room for some of it
+
+	admitted bool // something that was left out is not any more, since the last flush
 }
 
 // pairing is whose selectors find whose network sets.
@@ -119,22 +121,14 @@ func (f *netsFound) note(d *definition, it *item, delta int32) bool {
 	return delta > 0 || has
 }
 
-// isLeft reports whether a network set that a definition finds is left out of it.
-func (d *definition) isLeft(namespace string, it *item) bool {
+// has reports whether the prefixes of a network set are counted in the set of a definition.
+func (d *definition) has(namespace string, it *item) bool {
 	of := d.taken[namespace]
 	if of == nil {
-		return it.Value.nets() > 0
+		return false
 	}
 	_, has := of.items[it]
-	return !has
-}
-
-// nets is how many prefixes an item has, if it is a network set.
-func (it *contents) nets() int {
-	if it.extra == nil {
-		return 0
-	}
-	return len(it.extra.nets)
+	return has
 }
 
 // crowded are the pairings for which network sets are left out.
@@ -162,6 +156,9 @@ func (d *definition) isShort() bool {
 	return false
 }
 
+// failsClosed is what it means that a network set is left out.
+const failsClosed = "rules that allow by it do not match, rules that deny by it match wide prefixes around it"
+
 // problem is what a pairing means for who pays.
 func (p pairing) problem(most int) Problem {
 	account, of := p.account, "the selectors of its policies"
@@ -173,5 +170,5 @@ func (p pairing) problem(most int) Problem {
 		whose = "global network sets"
 	}
 	return Problem{Kind: LeftOut, Namespace: account, Object: "Namespace " + account, Text: fmt.Sprintf(
-		"%s find more than %d prefixes in %s, added up: some of these sets count as empty for them", of, most, whose)}
+		"%s find more than %d prefixes in %s, added up, and some of these sets are left out: %s", of, most, whose, failsClosed)}
 }

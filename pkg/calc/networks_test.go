@@ -44,7 +44,10 @@ func wantFound(t *testing.T, g *Graph, want int, crowded ...string) {
 				spent[pairing{rs.account(), namespace}] = 0
 			}
 		}
-		for _, s := range d.sets {
+		for key, s := range d.sets {
+			if key == leftOut {
+				continue
+			}
 			if n += s.len(); s.len() != counted {
 				t.Errorf("a set has %d prefixes, %d are counted", s.len(), counted)
 			}
@@ -58,7 +61,7 @@ func wantFound(t *testing.T, g *Graph, want int, crowded ...string) {
 	}
 	var got []string
 	for _, p := range g.Problems() {
-		if strings.Contains(p.Text, "count as empty for them") {
+		if strings.Contains(p.Text, "some of these sets are left out") {
 			got = append(got, p.Object)
 		}
 	}

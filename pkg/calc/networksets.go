@@ -52,25 +52,33 @@ func (t *networkSetTable) update(changed map[model.NetworkSetID]*model.NetworkSe
 	}
 }
 
-// replaceOne replaces one network set; nil removes it. One that is left out has no prefixes.
+// isOut reports whether a network set is past the limit of its namespace.
+func (t *networkSetTable) isOut(id model.NetworkSetID, value *model.NetworkSet) bool {
+	return value != nil && (value.LeftOut || t.prefixes.isOut(id.Namespace, id.Name))
+}
+
+// replaceOne replaces one network set; nil removes it. One that is left out has no prefixes, but what covers them.
 func (t *networkSetTable) replaceOne(id model.NetworkSetID, value *model.NetworkSet) {
 	t.finish(id)
 	now := value
-	if now != nil && t.prefixes.isOut(id.Namespace, id.Name) {
+	if t.isOut(id, value) {
 		now = &model.NetworkSet{Labels: now.Labels, Profiles: now.Profiles}
 	}
 	if !t.begin(id, now, value) {
-		t.put(id, value, netsOf(now))
+		t.put(id, value, netsOf(now), t.isOut(id, value))
 	}
 }
 
-// put has one network set count with these prefixes; without a value it removes it.
-func (t *networkSetTable) put(id model.NetworkSetID, value *model.NetworkSet, nets []netip.Prefix) {
+// put has one network set count with these prefixes, and with what covers all that it has, if some of it is left out; without a value it
+// removes it.
+func (t *networkSetTable) put(id model.NetworkSetID, value *model.NetworkSet, nets []netip.Prefix, out bool) {
 	was := t.networkSets[id]
 	delete(t.networkSets, id)
 	if value != nil {
 		ns := &networkSet{value: value}
-		ns.Value.more().nets = nets
+		if ns.Value.more().nets = nets; out {
+			ns.Value.extra.out, ns.Value.extra.cover = true, covering4And6(value.Nets)
+		}
 		t.sets.selected.labels.Join(&ns.item, labelindex.Identity{Labels: value.Labels, Parents: value.Profiles})
 		t.networkSets[id] = ns
 		if was != nil && was.Group() == ns.Group() {
@@ -101,4 +109,12 @@ func (t *networkSetTable) exchange(was, now *item) {
 			t.sets.selected.exchange(d, was, now, out, in)
 		}
 	}
+}
+
+// counts are the prefixes that a network set counts with: what covers it, if it is left out.
+func (ns *networkSet) counts() []netip.Prefix {
+	if ns.Value.isOut() {
+		return ns.Value.covering()
+	}
+	return ns.Value.extra.nets
 }

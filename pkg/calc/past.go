@@ -6,18 +6,18 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// pastPorts are the pods of one side of a rule of whose numbers not all count, by what the rule says of their ports. Those of a
-// Service are the backends that do not count.
-type pastPorts struct{ ports, notPorts []pastSet }
+// past is what does not all count of one side of a rule: in, where the rule matches what is in a set, and notIn, where it matches what is not.
+type past struct{ in, notIn []pastSet }
 
-func (p pastPorts) isEmpty() bool { return len(p.ports)+len(p.notPorts) == 0 }
+func (p past) isEmpty() bool { return len(p.in)+len(p.notIn) == 0 }
 
 // pastSet is the addresses that declare a port under a name, with numbers of a protocol that do not count; or backends of a
-// Service that do not count.
+// Service that do not count; or what covers network sets that do not count.
 type pastSet struct {
 	protocol uint8
 	id       model.SetID
 	other    model.SetID // a set of a side that this one stands for; empty: none
+	anyPort  bool        // it stands for the ports of its side, too
 }
 
 // past are the sets of a definition that stand for numbers past the limit; of nil, none.
@@ -32,7 +32,7 @@ func (d *definition) past() []pastSet {
 	}
 	for _, k := range d.ports {
 		if k.past {
-			all = append(all, pastSet{k.protocol, d.sets[k].id, other})
+			all = append(all, pastSet{k.protocol, d.sets[k].id, other, d.key.kind != kindSelector})
 		}
 	}
 	return all
@@ -47,17 +47,18 @@ func pastOf(d *definition, protocol *uint8) []pastSet {
 	return slices.DeleteFunc(all, func(s pastSet) bool { return s.protocol != *protocol })
 }
 
-// withPast appends the meaning of a rule with named ports whose numbers, or a Service whose backends, do not all count: the rule
-// fails closed. On pods that declare uncounted numbers, and on such backends, an Allow, Pass or Log matches less than it says. A
-// Deny matches all ports of these pods and backends, and a Pass denies the packets that it might have matched.
-func withPast(rules []model.MatchRule, m *model.MatchRule, source, destination pastPorts) []model.MatchRule {
+// withPast appends the meaning of a rule with named ports whose numbers, a Service whose backends, or selectors whose network sets do not
+// all count: the rule fails closed. On pods that declare uncounted numbers, on such backends, and on what covers such network sets, an Allow,
+// Pass or Log matches less than it says. A Deny matches all ports of these pods and backends, and all that covers these network sets, and a
+// Pass denies the packets that it might have matched.
+func withPast(rules []model.MatchRule, m *model.MatchRule, source, destination past) []model.MatchRule {
 	if source.isEmpty() && destination.isEmpty() { // nearly always
 		return append(rules, *m)
 	}
 	narrow := *m
 	if m.Action != model.Deny {
-		without(&narrow.Source, source.notPorts)
-		without(&narrow.Destination, destination.notPorts)
+		without(&narrow.Source, source.notIn)
+		without(&narrow.Destination, destination.notIn)
 	}
 	rules = append(rules, narrow)
 	if m.Action == model.Allow || m.Action == model.Log {
@@ -97,19 +98,21 @@ type pastSide struct {
 	protocol uint8
 }
 
-// sides returns the side as it is, and one for each set of pods of whose ports the rule may say more.
-func (p pastPorts) sides(s model.Side, isPass bool) []pastSide {
+// sides returns the side as it is, and one for each set of which the rule may say more.
+func (p past) sides(s model.Side, isPass bool) []pastSide {
 	all := []pastSide{{Side: s}}
-	for _, set := range p.ports {
+	for _, set := range p.in {
 		of := s
 		in := slices.DeleteFunc(slices.Clone(s.In), func(id model.SetID) bool { return id == set.other })
-		of.In, of.Ports = append(in, set.id), nil
+		if of.In = append(in, set.id); set.anyPort {
+			of.Ports = nil
+		}
 		all = append(all, pastSide{of, set.protocol})
 	}
 	if !isPass {
 		return all
 	}
-	for _, set := range p.notPorts {
+	for _, set := range p.notIn {
 		of := s
 		of.In = append(slices.Clone(s.In), set.id)
 		all = append(all, pastSide{of, 0})

@@ -173,7 +173,7 @@ func (g *Graph) addLeftOut(o *Odd) {
 	prefixes := g.prefixes.most
 	for namespace, name := range g.prefixes.leftOut() {
 		leftOut(namespace, "NetworkSet "+namespace+"/"+name, func() string {
-			return fmt.Sprintf("the network sets of its namespace have more than %d prefixes: this one counts as empty", prefixes)
+			return fmt.Sprintf("the network sets of its namespace have more than %d prefixes, and this one is left out: %s", prefixes, failsClosed)
 		})
 	}
 	pairs, ports := g.sets.services.backends.pairs.most, g.sets.services.backends.most

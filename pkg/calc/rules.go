@@ -117,37 +117,41 @@ func (b *builder) rule(rules []model.MatchRule, r *model.Rule) []model.MatchRule
 	if m.Unmatchable != "" {
 		return append(rules, m) // no sets for a rule that never matches
 	}
-	var source, destination pastPorts
+	var source, destination past
 	m.Source, source = b.side(&r.Source, r.Protocol)
 	m.Destination, destination = b.side(&r.Destination, r.Protocol)
 	if s := r.Source.Service; s != nil {
 		d := b.byService(kindServiceAddrs, *s)
-		m.Source.In, source.ports = append(m.Source.In, b.set(d)), append(source.ports, d.past()...)
+		m.Source.In, source.in = append(m.Source.In, b.set(d)), append(source.in, d.past()...)
 	}
 	if s := r.Destination.Service; s != nil {
 		d := b.byService(kindServicePort, *s)
-		m.Destination.Ports, destination.ports = &model.PortMatch{Named: b.ports(d)}, append(destination.ports, pastOf(d, r.Protocol)...)
+		m.Destination.Ports, destination.in = &model.PortMatch{Named: b.ports(d)}, append(destination.in, pastOf(d, r.Protocol)...)
 	}
 	return withPast(rules, &m, source, destination)
 }
 
 // side resolves one side of a rule, but for its Service. Validation does not let a side have both a Service and ports.
-func (b *builder) side(e *model.Entity, protocol *uint8) (s model.Side, past pastPorts) {
+func (b *builder) side(e *model.Entity, protocol *uint8) (s model.Side, p past) {
 	s = model.Side{Nets: orNil(e.Nets), NotNets: orNil(e.NotNets)}
 	// With named ports alone the selector is folded into their sets.
 	folded := len(e.NamedPorts) > 0 && len(e.Ports) == 0
 	if e.Selector != nil && !folded {
-		s.In = []model.SetID{b.set(b.bySelector(e.Selector))}
+		d := b.bySelector(e.Selector)
+		s.In, p.in = []model.SetID{b.set(d)}, d.past()
 	}
 	if e.NotSelector != nil {
-		s.NotIn = []model.SetID{b.set(b.bySelector(e.NotSelector))}
+		d := b.bySelector(e.NotSelector)
+		s.NotIn, p.notIn = []model.SetID{b.set(d)}, d.past()
 	}
 	if e.Nodes != nil {
 		s.In = append(s.In, b.set(b.byNodes(e.Nodes)))
 	}
-	s.Ports, past.ports = b.portMatch(e.Ports, e.NamedPorts, protocol, e.Selector)
-	s.NotPorts, past.notPorts = b.portMatch(e.NotPorts, e.NotNamedPorts, protocol, e.Selector)
-	return s, past
+	var named, notNamed []pastSet
+	s.Ports, named = b.portMatch(e.Ports, e.NamedPorts, protocol, e.Selector)
+	s.NotPorts, notNamed = b.portMatch(e.NotPorts, e.NotNamedPorts, protocol, e.Selector)
+	p.in, p.notIn = append(p.in, named...), append(p.notIn, notNamed...)
+	return s, p
 }
 
 // portMatch is nil without ports of either kind. Names are those that endpoints expose that sel selects; nil: all. Past are

@@ -1,7 +1,9 @@
 package calc
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/labelindex"
 	"github.com/margay-project/margay/pkg/selector"
@@ -117,12 +119,12 @@ func (x *selectedSets) addNamed(named []*definition, it *item, delta int32) {
 // addToSets counts the item into (or out of) the sets of a definition that it is a member of.
 func (x *selectedSets) addToSets(d *definition, it *item, delta int32) {
 	if d.key.kind == kindSelector {
-		if !x.found.note(d, it, delta) {
-			return
+		isIn := x.found.note(d, it, delta)
+		if isIn {
+			x.countAll(d, portKey{}, it.Value.prefixes(), delta)
 		}
-		s := d.sets[portKey{}]
-		for p := range it.Value.prefixes() {
-			x.sets.count(s, p, delta)
+		if !isIn || it.Value.isOut() {
+			x.countAll(d, leftOut, slices.Values(it.Value.covering()), delta)
 		}
 		return
 	}
@@ -133,10 +135,21 @@ func (x *selectedSets) addToSets(d *definition, it *item, delta int32) {
 	}
 }
 
+// leftOut is the key of the set of a definition by selector that covers the network sets that are left out of it.
+var leftOut = portKey{past: true}
+
+// countAll counts prefixes into (or out of) a set of a definition.
+func (x *selectedSets) countAll(d *definition, key portKey, prefixes iter.Seq[netip.Prefix], delta int32) {
+	s := x.sets.setOf(d, key)
+	for p := range prefixes {
+		x.sets.count(s, p, delta)
+	}
+}
+
 // exchange counts one network set in a definition for another of the same group. out and in are where their lists differ.
 func (x *selectedSets) exchange(d *definition, was, now *item, out, in []netip.Prefix) {
 	namespace, _ := namespaceOf(now.Group())
-	if n := len(in) - len(out); d.isLeft(namespace, was) || now.Value.nets() == 0 || !x.found.isRoom(d, namespace, n) {
+	if n := len(in) - len(out); !d.has(namespace, was) || now.Value.nets() == 0 || !x.found.isRoom(d, namespace, n) {
 		x.addToSets(d, was, -1)
 		x.addToSets(d, now, 1)
 		return
@@ -145,29 +158,38 @@ func (x *selectedSets) exchange(d *definition, was, now *item, out, in []netip.P
 	delete(of.items, was)
 	of.items[now] = struct{}{}
 	x.found.add(d, namespace, len(in)-len(out))
-	for p := range masked(in) {
-		x.sets.count(d.sets[portKey{}], p, 1)
+	x.countAll(d, portKey{}, masked(in), 1)
+	x.countAll(d, portKey{}, masked(out), -1)
+	if now.Value.isOut() {
+		x.countAll(d, leftOut, slices.Values(now.Value.covering()), 1)
 	}
-	for p := range masked(out) {
-		x.sets.count(d.sets[portKey{}], p, -1)
+	if was.Value.isOut() {
+		x.countAll(d, leftOut, slices.Values(was.Value.covering()), -1)
 	}
 }
 
 // mostTried is how many network sets are tried in one flush, of those that may be left out.
 const mostTried = 1 << 14
 
-// admit counts network sets in that were left out of definitions, where there is room now. The rest is for later flushes.
-func (x *selectedSets) admit() {
-	if !x.found.freed {
-		return
+// admit counts network sets in that were left out of definitions, where there is room now. The rest is for later flushes. It reports whether
+// that was done of any since the last time.
+func (x *selectedSets) admit() (done bool) {
+	if x.found.freed {
+		x.found.freed = x.admitSome()
 	}
+	done, x.found.admitted = x.found.admitted, false
+	return done
+}
+
+// admitSome does it for some of them, and reports whether it has more to try.
+func (x *selectedSets) admitSome() (more bool) {
 	tries := mostTried
 	for d := range x.found.short {
 		if tries = x.admitTo(d, tries); tries == 0 {
-			return
+			return true
 		}
 	}
-	x.found.freed = false
+	return false
 }
 
 // admitTo does that for one definition. It tries so many items at most, and returns how many of the tries remain.
@@ -178,8 +200,9 @@ func (x *selectedSets) admitTo(d *definition, tries int) (remaining int) {
 			if tries--; tries <= 0 {
 				return 0
 			}
-			if n := it.Value.nets(); n > 0 && d.isLeft(namespace, it) && x.found.isRoom(d, namespace, n) {
-				d.of(namespace).left--
+			if n := it.Value.nets(); n > 0 && !d.has(namespace, it) && x.found.isRoom(d, namespace, n) {
+				x.found.admitted = true
+				x.addToSets(d, it, -1)
 				x.addToSets(d, it, 1)
 			}
 		}

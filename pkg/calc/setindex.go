@@ -119,16 +119,16 @@ func (x *setIndex) dropUnused() {
 
 // reconcilePorts drops the sets of definitions, by port or past a limit, that have lost their last member, and returns the rulesets that
 // must be built again because sets came or went.
-func (x *setIndex) reconcilePorts() []*ruleset {
+func (x *setIndex) reconcilePorts() map[*ruleset]struct{} {
 	x.selected.numbers.reconcile(x.repopulated, x.selected.labels)
-	var stale []*ruleset
+	stale := map[*ruleset]struct{}{}
 	for d := range x.repopulated {
 		live := x.dropEmpty(d)
 		x.selected.numbers.relax(d, len(live))
 		if !slices.Equal(live, d.ports) {
 			d.ports = live
 			for rs := range d.users {
-				stale = append(stale, rs)
+				stale[rs] = struct{}{}
 			}
 		}
 	}

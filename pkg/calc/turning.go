@@ -19,6 +19,7 @@ type turning struct {
 	alike    bool              // both have the same labels, so that one item stands for both
 	joined   int               // so many of now's prefixes are in the sets
 	left     int               // so many of was's prefixes are not any more
+	out      bool              // it was left out, and is so until all prefixes count
 	// The part under way ends here. An address may be in several prefixes of either, so those within each other are of one part.
 	joins, leaves int
 	changing      int // so many change in it
@@ -54,6 +55,7 @@ func (t *networkSetTable) begin(id model.NetworkSetID, now, value *model.Network
 	s := &turning{id: id, now: now}
 	item := t.networkSets[id]
 	if item != nil {
+		s.out = item.Value.isOut()
 		s.was = &model.NetworkSet{Labels: item.value.Labels, Profiles: item.value.Profiles, Nets: item.Value.extra.nets}
 	}
 	s.alike = s.was != nil && now != nil && maps.Equal(s.was.Labels, now.Labels) && slices.Equal(s.was.Profiles, now.Profiles)
@@ -65,10 +67,10 @@ func (t *networkSetTable) begin(id model.NetworkSetID, now, value *model.Network
 			t.networkSets[before(id)] = item
 			delete(t.networkSets, id)
 		}
-		t.put(id, value, nil)
+		t.put(id, value, nil, s.out || t.isOut(id, value))
 	}
 	if !t.isReferredTo(id) && !t.isReferredTo(before(id)) || !t.isRoom(id, len(netsOf(now))) {
-		t.put(before(id), nil, nil)
+		t.put(before(id), nil, nil, false)
 		return false
 	}
 	if s.alike {
@@ -133,21 +135,25 @@ func (t *networkSetTable) finish(id model.NetworkSetID) {
 // show puts what a change has come to into the sets.
 func (t *networkSetTable) show(s *turning) {
 	joined, rest := netsOf(s.now)[:s.joined], netsOf(s.was)[s.left:]
+	if s.now == nil && s.isDone() {
+		t.put(s.id, nil, nil, false)
+		return
+	}
+	value := t.networkSets[s.id].value
+	out := s.out && !s.isDone() || s.now != nil && t.isOut(s.id, value)
 	switch {
-	case s.now == nil && s.isDone():
-		t.put(s.id, nil, nil)
 	case s.now == nil:
-		t.put(s.id, t.networkSets[s.id].value, rest)
+		t.put(s.id, value, rest, s.out)
 	case s.alike && len(rest) > 0:
-		t.put(s.id, t.networkSets[s.id].value, slices.Concat(joined, rest))
+		t.put(s.id, value, slices.Concat(joined, rest), out)
 	case s.alike || s.was == nil:
-		t.put(s.id, t.networkSets[s.id].value, joined)
+		t.put(s.id, value, joined, out)
 	default:
-		t.put(s.id, t.networkSets[s.id].value, joined)
+		t.put(s.id, value, joined, out)
 		if of := t.networkSets[before(s.id)]; of != nil && len(rest) > 0 {
-			t.put(before(s.id), of.value, rest)
+			t.put(before(s.id), of.value, rest, s.out)
 		} else {
-			t.put(before(s.id), nil, nil)
+			t.put(before(s.id), nil, nil, false)
 		}
 	}
 }

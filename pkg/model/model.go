@@ -286,6 +286,8 @@ type NetworkSet struct {
 	Nets     []netip.Prefix
 	Labels   map[string]string
 	Profiles []string
+	// LeftOut: Nets cover what the object has, which there is no room for. Rules fail closed for them. No syncer sets it.
+	LeftOut bool
 }
 
 // ServiceKey names a Service.

@@ -1,0 +1,100 @@
+package calc
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// A rule whose selectors find a network set that is left out fails closed: for the limit of its namespace, and for that of who finds it.
+func TestRulesOfNetworkSetsThatAreLeftOutFailClosed(t *testing.T) {
+	const in, out = `selector found == "yes"`, `around the network sets left out of selector found == "yes"`
+	tests := []struct {
+		action        model.Action
+		negated       bool
+		plain, closed string
+	}{
+		{model.Allow, false, "[Allow in " + in + " (1)]", "[Allow in " + in + " (0)]"},
+		{model.Log, false, "[Log in " + in + " (1)]", "[Log in " + in + " (0)]"},
+		{model.Deny, false, "[Deny in " + in + " (1)]", "[Deny in " + in + " (0) Deny in " + out + " (1)]"},
+		{model.Pass, false, "[Pass in " + in + " (1)]", "[Pass in " + in + " (0) Deny in " + out + " (1)]"},
+		{model.Allow, true, "[Allow not in " + in + " (1)]", "[Allow not in " + in + " (0) not in " + out + " (1)]"},
+		{model.Log, true, "[Log not in " + in + " (1)]", "[Log not in " + in + " (0) not in " + out + " (1)]"},
+		{model.Deny, true, "[Deny not in " + in + " (1)]", "[Deny not in " + in + " (0)]"},
+		{model.Pass, true, "[Pass not in " + in + " (1)]",
+			"[Pass not in " + in + " (0) not in " + out + " (1) Deny in " + out + " (1) not in " + in + " (0)]"},
+	}
+	for _, test := range tests {
+		t.Run(fmt.Sprint(test.action, test.negated), func(t *testing.T) {
+			g, dp := market(t, 0, 1_000_000)
+			p := selecting("shop", "p", 0, 1)
+			p.Policy.Ingress[0].Action, p.Policy.Ingress[0].Source.Selector = test.action, sel("found == 'yes'")
+			if test.negated {
+				p.Policy.Ingress[0].Source.NotSelector, p.Policy.Ingress[0].Source.Selector = sel("found == 'yes'"), nil
+			}
+			flushed(t, g, dp, p, found("evil", "a", "yes", 1, 1))
+			want := func(what, rules string) {
+				t.Helper()
+				if got := fmt.Sprint(rulesOf(t, g, "shop/a", model.Ingress)); got != rules {
+					t.Errorf("%s: %s, want %s", what, got, rules)
+				}
+			}
+			want("at first", test.plain)
+			g.prefixes.most = 0
+			flushed(t, g, dp, found("evil", "a", "yes", 1, 2))
+			want("past the limit of the namespace", test.closed)
+			g.prefixes.most = 1
+			flushed(t, g, dp, found("evil", "a", "yes", 1, 1))
+			want("then", test.plain)
+			g.sets.selected.found.most = 0
+			flushed(t, g, dp, found("evil", "a", "no", 1, 1))
+			flushed(t, g, dp, found("evil", "a", "yes", 1, 1))
+			want("past what the selectors may find", test.closed)
+			g.sets.selected.found.most = 1
+			g.sets.selected.found.freed = true
+			flushed(t, g, dp)
+			want("in the end", test.plain)
+		})
+	}
+}
+
+// What covers network sets covers them, is little for each and for all, and covers itself.
+func TestCovering(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var nets []netip.Prefix
+		for range rapid.IntRange(0, 60).Draw(t, "prefixes") {
+			var a netip.Addr
+			if rapid.Bool().Draw(t, "v4") {
+				a = netip.AddrFrom4([4]byte{byte(rapid.IntRange(0, 40).Draw(t, "a")) * 6, byte(rapid.IntRange(0, 255).Draw(t, "b"))})
+			} else {
+				a = netip.AddrFrom16([16]byte{byte(rapid.IntRange(0, 255).Draw(t, "a")), byte(rapid.IntRange(0, 255).Draw(t, "b"))})
+			}
+			nets = append(nets, netip.PrefixFrom(a, rapid.IntRange(0, a.BitLen()).Draw(t, "bits")).Masked())
+		}
+		cover := covering4And6(nets)
+		for _, p := range nets {
+			if !slices.ContainsFunc(cover, func(c netip.Prefix) bool { return c.Bits() <= p.Bits() && c.Contains(p.Addr()) }) {
+				t.Fatalf("%v does not cover %s", cover, p)
+			}
+		}
+		if len(cover) > 2*mostCovering {
+			t.Fatalf("%d prefixes cover them", len(cover))
+		}
+		for _, c := range cover {
+			if c != c.Masked() || c.Addr().Is4() && c.Bits() > coarse4 || c.Bits() > coarse6 {
+				t.Fatalf("%s is not one that covers", c)
+			}
+		}
+		again := covering4And6(cover)
+		slices.SortFunc(cover, netip.Prefix.Compare)
+		slices.SortFunc(again, netip.Prefix.Compare)
+		if !slices.Equal(cover, again) {
+			t.Fatalf("%v, and again %v", cover, again)
+		}
+	})
+}
