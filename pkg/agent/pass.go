@@ -70,7 +70,7 @@ func (l *Loop) apply(ctx context.Context, t task, out *Outcome) error {
 	}
 	changes := l.graph.Flush()
 	turning := l.graph.Turning()
-	l.progress.turning = len(turning) > 0
+	l.progress.turning = len(turning) > 0 || l.graph.HasMore()
 	l.inbox.hold(turning)
 	if !changes.InSync {
 		return nil

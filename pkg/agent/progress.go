@@ -31,7 +31,7 @@ type progress struct {
 	reopen bool  // the dataplane is to be reopened
 	closed error // why the last attempt to do so failed; nil: it did not
 
-	turning bool // the graph changes network sets in parts, and the next flush has more of it
+	turning bool // the graph changes network sets in parts, or has room for more of them, and the next flush has more of it
 	behind  bool // the last attempt has left changes unwritten
 }
 

@@ -3,6 +3,7 @@ package bpfmaps
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -103,4 +104,13 @@ func (a *Addresses) All() (map[netip.Prefix]bpf.AddrInfo, error) {
 		all[netip.PrefixFrom(netip.AddrFrom16(k.Addr), int(k.Prefixlen))] = info
 	}
 	return all, errors.Join(err1, err2, err3, err4)
+}
+
+// SmallestOfAddresses is how many entries the smallest of the maps of addresses and prefixes has room for, given those of each map by its name.
+func SmallestOfAddresses(entries func(name string) uint32) int {
+	smallest := uint32(math.MaxUint32)
+	for _, name := range []string{bpf.MargayMapIp4Host, bpf.MargayMapIp4Net, bpf.MargayMapIp6Host, bpf.MargayMapIp6Net} {
+		smallest = min(smallest, entries(name))
+	}
+	return int(smallest)
 }

@@ -33,11 +33,24 @@ type backendSlice struct {
 	standing    standing
 	cover       []netip.Prefix // if it is covered
 	contributed *contribution  // nil until a rule refers to the Service
+	held        int            // so many of its addresses, of the room of all namespaces
+	crowded     bool           // it is covered for want of that
+}
+
+// counts is how it counts.
+func (s *backendSlice) counts() standing {
+	if s.crowded {
+		return covered
+	}
+	return s.standing
 }
 
 // prefixes are what the addresses count as.
 func (s *backendSlice) prefixes() []netip.Prefix {
-	if s.standing == covered {
+	switch {
+	case s.crowded:
+		return coarse(covering(s.Addrs))
+	case s.standing == covered:
 		return slices.Clone(s.cover)
 	}
 	all := make([]netip.Prefix, 0, len(s.Addrs))
@@ -154,6 +167,8 @@ func (b *backends) cost(k kind, of model.ServiceKey) int {
 	n := 0
 	for _, s := range b.of[of] {
 		switch {
+		case s.crowded:
+			n += 2
 		case s.standing == covered:
 			n += len(s.cover)
 		case s.standing == inFull && k == kindServicePort:

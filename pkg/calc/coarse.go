@@ -12,9 +12,9 @@ const (
 	mostCovering = 16
 )
 
-// covering4And6 returns prefixes that cover those of a network set, coarsely; of the prefixes that it
+// coarse returns prefixes that cover those of a network set, coarsely; of the prefixes that it
 // returned, the same. They are in no order, and none is within another.
-func covering4And6(nets []netip.Prefix) (all []netip.Prefix) {
+func coarse(nets []netip.Prefix) (all []netip.Prefix) {
 	var v4, v6 cover
 	for p := range masked(nets) {
 		if p.Addr().Is4() {

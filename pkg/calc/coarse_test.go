@@ -56,7 +56,7 @@ func TestRulesOfNetworkSetsThatAreLeftOutFailClosed(t *testing.T) {
 			flushed(t, g, dp, found("evil", "a", "yes", 1, 1))
 			want("past what the selectors may find", test.closed)
 			g.sets.selected.found.most = 1
-			g.sets.selected.found.freed = true
+			g.sets.room.freed = true
 			flushed(t, g, dp)
 			want("in the end", test.plain)
 		})
@@ -76,7 +76,7 @@ func TestCovering(t *testing.T) {
 			}
 			nets = append(nets, netip.PrefixFrom(a, rapid.IntRange(0, a.BitLen()).Draw(t, "bits")).Masked())
 		}
-		cover := covering4And6(nets)
+		cover := coarse(nets)
 		for _, p := range nets {
 			if !slices.ContainsFunc(cover, func(c netip.Prefix) bool { return c.Bits() <= p.Bits() && c.Contains(p.Addr()) }) {
 				t.Fatalf("%v does not cover %s", cover, p)
@@ -90,7 +90,7 @@ func TestCovering(t *testing.T) {
 				t.Fatalf("%s is not one that covers", c)
 			}
 		}
-		again := covering4And6(cover)
+		again := coarse(cover)
 		slices.SortFunc(cover, netip.Prefix.Compare)
 		slices.SortFunc(again, netip.Prefix.Compare)
 		if !slices.Equal(cover, again) {

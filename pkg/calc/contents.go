@@ -21,6 +21,8 @@ type extra struct {
 	source []netip.Prefix // its further sources are
 	claims []netip.Addr   // of a particular endpoint: all addresses it claims; addrList has those it owns
 
+	held *held // of a network set
+
 	out         bool // a network set that is past the limit of its namespace
 	particular  bool // an endpoint that is one of the following, or may not own all addresses it claims
 	terminating bool
@@ -49,7 +51,7 @@ func (it *contents) isOut() bool { return it.extra != nil && it.extra.out }
 // covering are the prefixes that cover a network set.
 func (it *contents) covering() []netip.Prefix {
 	if it.extra.cover == nil {
-		it.extra.cover = covering4And6(it.extra.nets)
+		it.extra.cover = coarse(it.extra.nets)
 	}
 	return it.extra.cover
 }

@@ -24,8 +24,8 @@ const (
 	kindNodes        kind = "node" // nodes that a selector selects by their own labels
 )
 
-// prefixLeftOut is the prefix of the ids of sets that cover network sets (leftOut). No rule may refer to such a set.
-const prefixLeftOut = "out"
+// prefixPast is in place of the kind in the ids of sets of what is past a limit. Maybe no rule refers to such a set.
+const prefixPast = "out"
 
 // byPort reports whether a definition of the kind has a set for every protocol and port, rather than exactly one set.
 func (k kind) byPort() bool { return k == kindNamedPort || k == kindServicePort }
@@ -101,12 +101,12 @@ func (k definitionKey) id(p portKey) model.SetID {
 	text := fmt.Sprintf("%s\x00%s\x00%d\x00%s\x00%s\x00%d\x00%d\x00%s",
 		k.kind, k.name, k.protocol, k.service.Namespace, k.service.Name, p.protocol, p.port, k.selector)
 	if p.past {
-		text = "past\x00" + text // of no kind
+		text = "past\x00" + text
 	}
 	sum := sha256.Sum256([]byte(text))
 	prefix := string(k.kind)
-	if k.kind == kindSelector && p.past {
-		prefix = prefixLeftOut
+	if p.past {
+		prefix = prefixPast
 	}
 	return model.SetID(prefix + ":" + base64.RawURLEncoding.EncodeToString(sum[:]))
 }

@@ -36,6 +36,9 @@ func (g *Graph) distinctions() distinctions {
 		d.nets(slices.Values(ns.Value.extra.cover))
 	}
 	for _, s := range g.sets.services.backends.slices {
+		if s.crowded {
+			d.nets(slices.Values(s.prefixes()))
+		}
 		d.nets(slices.Values(s.cover))
 		for _, a := range s.Addrs {
 			if p, ok := hostPrefix(a); ok {

@@ -10,17 +10,21 @@ import (
 type serviceSets struct {
 	backends backends
 	defined  map[definitionKey]*definition
+	crowded  map[model.EndpointSliceID]*backendSlice // there is no room for them among those of all namespaces
+	room     *room
 	sets     *setTable
 }
 
-func newServiceSets(sets *setTable) *serviceSets {
-	return &serviceSets{backends: newBackends(MaxBackends), defined: map[definitionKey]*definition{}, sets: sets}
+func newServiceSets(sets *setTable, r *room) *serviceSets {
+	return &serviceSets{backends: newBackends(MaxBackends), defined: map[definitionKey]*definition{},
+		crowded: map[model.EndpointSliceID]*backendSlice{}, room: r, sets: sets}
 }
 
 // define finds the members of a new definition.
 func (x *serviceSets) define(d *definition) {
 	x.defined[d.key] = d
-	for _, s := range x.backends.of[d.key.service] {
+	for id, s := range x.backends.of[d.key.service] {
+		x.contribute(id, s)
 		x.addSlice(d, s, 1)
 	}
 	d.ports = d.livePorts()
@@ -34,9 +38,61 @@ func (x *serviceSets) undefine(d *definition) {
 			return
 		}
 	}
-	for _, s := range x.backends.of[d.key.service] {
-		s.contributed = nil
+	for id, s := range x.backends.of[d.key.service] {
+		x.release(id, s)
+		s.contributed, s.crowded = nil, false
 	}
+}
+
+// contribute makes the list of a slice that a rule comes to refer to, of what there is room for.
+func (x *serviceSets) contribute(id model.EndpointSliceID, s *backendSlice) {
+	if s.contributed != nil {
+		return
+	}
+	switch n := len(s.Addrs); {
+	case s.standing == covered:
+	case x.room.has(id.Namespace, n):
+		s.held = n
+		x.room.spend(id.Namespace, n)
+	default:
+		s.crowded, x.room.short = true, true
+		x.crowded[id] = s
+	}
+	s.contributed = x.sets.contribution(s.prefixes())
+}
+
+// release gives back the room of a slice that is to go.
+func (x *serviceSets) release(id model.EndpointSliceID, s *backendSlice) {
+	x.room.spend(id.Namespace, -s.held)
+	s.held = 0
+	delete(x.crowded, id)
+}
+
+// withoutRoom are the Services of slices that there is no room for.
+func (x *serviceSets) withoutRoom() map[model.ServiceKey]struct{} {
+	all := map[model.ServiceKey]struct{}{}
+	for _, s := range x.crowded {
+		all[s.Service] = struct{}{}
+	}
+	return all
+}
+
+// mostAdmitted is how many addresses are counted in at once for which there is room again.
+const mostAdmitted = 1 << 13
+
+// admit counts slices in full for which there is room now, and reports whether it has more to look at.
+func (x *serviceSets) admit() (more bool) {
+	n := 0
+	for id, s := range x.crowded {
+		if n >= mostAdmitted {
+			return true
+		}
+		if x.room.has(id.Namespace, len(s.Addrs)) {
+			x.exchange(id, s, x.backends.as(id, s.EndpointSlice))
+			n += len(s.Addrs)
+		}
+	}
+	return false
 }
 
 // update replaces EndpointSlices; nil removes one. It replaces those, too, for which there is room now, or none any more.
@@ -73,11 +129,23 @@ func (x *serviceSets) replace(id model.EndpointSliceID, value *model.EndpointSli
 		return
 	}
 	if was != nil && now != nil && was.standing == now.standing && slices.Equal(was.Addrs, now.Addrs) {
-		now.contributed = was.contributed
+		now.contributed, now.crowded = was.contributed, was.crowded
+		now.held, was.held = was.held, 0
+	}
+	x.exchange(id, was, now)
+}
+
+// exchange replaces one EndpointSlice by another; nil: there is none.
+func (x *serviceSets) exchange(id model.EndpointSliceID, was, now *backendSlice) {
+	if was != nil {
+		x.release(id, was)
 	}
 	x.backends.put(id, now)
-	x.countSlice(now, 1)
-	x.countSlice(was, -1)
+	if now != nil && now.crowded {
+		x.crowded[id] = now
+	}
+	x.countSlice(id, now, 1)
+	x.countSlice(id, was, -1)
 }
 
 func equalSlices(a, b *model.EndpointSlice) bool {
@@ -85,12 +153,13 @@ func equalSlices(a, b *model.EndpointSlice) bool {
 }
 
 // countSlice counts a slice, which may be nil, into (or out of) the sets of the definitions by its Service.
-func (x *serviceSets) countSlice(slice *backendSlice, delta int32) {
+func (x *serviceSets) countSlice(id model.EndpointSliceID, slice *backendSlice, delta int32) {
 	if slice == nil {
 		return
 	}
 	for _, k := range kindsByService {
 		if d := x.defined[definitionKey{kind: k, service: slice.Service}]; d != nil {
+			x.contribute(id, slice)
 			x.addSlice(d, slice, delta)
 		}
 	}
@@ -98,9 +167,6 @@ func (x *serviceSets) countSlice(slice *backendSlice, delta int32) {
 
 // addSlice counts the slice's addresses into (or out of) the sets of a definition by Service.
 func (x *serviceSets) addSlice(d *definition, slice *backendSlice, delta int32) {
-	if slice.contributed == nil {
-		slice.contributed = x.sets.contribution(slice.prefixes())
-	}
 	if len(slice.contributed.prefixes) == 0 {
 		return
 	}
@@ -112,14 +178,14 @@ func (x *serviceSets) addSlice(d *definition, slice *backendSlice, delta int32) 
 // portsFor are the ports of the sets of a definition that the slice's addresses are in.
 func (s *backendSlice) portsFor(k kind) []portKey {
 	if k == kindServiceAddrs {
-		return []portKey{{past: s.standing == covered}} // each address counts, as long as it is known
+		return []portKey{{past: s.counts() == covered}} // each address counts, as long as it is known
 	}
 	var ports []portKey
 	for _, p := range s.Ports {
 		if !model.HasPorts(p.Protocol) {
 			continue
 		}
-		if s.standing == inFull {
+		if s.counts() == inFull {
 			ports = append(ports, keyOf(p))
 		} else if k := (portKey{protocol: p.Protocol, past: true}); !slices.Contains(ports, k) {
 			ports = append(ports, k) // three at most

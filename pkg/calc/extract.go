@@ -130,7 +130,7 @@ func (e *extract) name(gr *group) {
 func (e *extract) networkSet(id model.NetworkSetID, ns *networkSet) {
 	value := ns.Group().Identity()
 	e.updates = append(e.updates, model.NetworkSetUpdate{
-		ID: id, Set: &model.NetworkSet{Nets: ns.counts(), Labels: value.Labels, Profiles: value.Parents, LeftOut: ns.Value.isOut()},
+		ID: id, Set: &model.NetworkSet{Nets: ns.counts(), Labels: value.Labels, Profiles: value.Parents, LeftOut: ns.isLeftOut()},
 	})
 	e.name(ns.Group())
 }

@@ -46,18 +46,15 @@ func (g *Graph) Flush() model.Changes {
 	}
 	g.activate()
 	g.retryRefused(in.policies)
+	g.sets.admit()
 	maps.Copy(g.dirty.rulesets, g.sets.reconcilePorts())
 	g.buildRules()
 	g.packSources()
 	g.sets.dropUnused()
-	if g.sets.selected.admit() { // rules need not fail closed any more
-		g.buildInTurn(g.sets.reconcilePorts())
-		g.sets.dropUnused()
-	}
 
 	g.networkSetTable.inSync = true
 	out := model.Changes{Endpoints: g.resolve(), Sets: g.sets.changes(), InSync: true}
-	empty(&g.sets.repopulated) // new definitions were built with the ports that they have
+	g.sets.forgetRepopulated()
 	g.dirty.reset()
 	return out
 }

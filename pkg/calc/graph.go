@@ -17,7 +17,7 @@
 //	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
 //	rules.go, references.go
 //	pack.go, unpack.go         the rules of all policies as they came, in little memory
-//	allotment.go               what Services and network sets of one namespace may contribute
+//	allotment.go, room.go      what Services and network sets of one namespace may contribute, and those of all
 //	networks.go, coarse.go     how many prefixes of network sets the selectors of one namespace may find; rules fail closed for the rest
 //	numbers.go, past.go        how many numbers the pods of one namespace may give a name of ports
 //	spending.go, relief.go     what the selectors of one namespace may find, when its policies come and later
@@ -49,18 +49,34 @@ type Graph struct {
 	*policyTable
 }
 
+// An Option changes how a graph calculates.
+type Option func(*Graph)
+
+// WithRoom has the graph fit in maps of addresses with so many entries; 0: AddressEntries.
+func WithRoom(entries int) Option {
+	return func(g *Graph) {
+		if entries > 0 {
+			g.room.fit(entries)
+		}
+	}
+}
+
 // New returns the graph of the named node. With an empty name every endpoint is local, whatever its node and
 // interface: for tools that judge both sides of a connection.
-func New(node string) *Graph {
+func New(node string, options ...Option) *Graph {
 	sets := newSetIndex()
 	endpoints := newEndpointTable(node, sets)
-	return &Graph{
+	g := &Graph{
 		sets:            sets,
 		endpointTable:   endpoints,
 		serviceTable:    newServiceTable(node, endpoints.owners, sets),
 		networkSetTable: newNetworkSetTable(sets),
 		policyTable:     newPolicyTable(sets),
 	}
+	for _, o := range options {
+		o(g)
+	}
+	return g
 }
 
 // Restate makes the next Flush say everything again, as the first one does: for a dataplane that starts over.

@@ -22,6 +22,10 @@ func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
 		if rapid.Bool().Draw(t, "few references") {
 			g.sets.spending.references = rapid.IntRange(1, 8).Draw(t, "references")
 		}
+		if rapid.Bool().Draw(t, "little room") {
+			r := g.sets.room
+			r.common, r.assured, r.each = rapid.IntRange(0, 30).Draw(t, "common"), rapid.IntRange(0, 12).Draw(t, "assured"), rapid.IntRange(0, 12).Draw(t, "each")
+		}
 		g.prefixes.most = rapid.IntRange(10, 40).Draw(t, "prefixes")
 		g.InParts(rapid.IntRange(0, 3).Draw(t, "in parts"))
 		g.Apply([]model.Update{model.InSync{}})
@@ -48,8 +52,7 @@ func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
 			}
 		}
 		g.sets.spending.limit, g.sets.spending.references, g.sets.selected.found.most = math.MaxInt/8, math.MaxInt/8, math.MaxInt/8
-		g.sets.selected.found.freed = true
-		g.prefixes.most = math.MaxInt / 8
+		g.prefixes.most, g.sets.room.common, g.sets.room.freed = math.MaxInt/8, math.MaxInt/8, true
 		for _, u := range w { // changed ones of a namespace have the others looked at
 			if ns, is := u.(model.NetworkSetUpdate); is {
 				g.Apply([]model.Update{model.Absent(ns)})
@@ -71,7 +74,7 @@ func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
 		requireSame(t, fresh(t, thisNode, w), dp)
 		g.InParts(0)
 		checkEmptied(t, g, dp, w)
-		if n := len(g.sets.selected.found.spent) + len(g.sets.selected.found.short) + len(g.sets.relief.later) + len(g.sets.relief.refused); n != 0 {
+		if n := len(g.sets.selected.found.spent) + len(g.sets.selected.found.short) + len(g.sets.room.by) + len(g.sets.relief.later) + len(g.sets.relief.refused); n != 0 {
 			t.Fatalf("something is left: %+v, %+v", g.sets.selected.found, g.sets.relief)
 		}
 	})
@@ -79,7 +82,7 @@ func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
 
 // flushLimited flushes once, or until nothing is to follow, and compares the sets in force with those of the graph.
 func flushLimited(t *rapid.T, g *Graph, dp *dataplane, all bool) {
-	for n := 0; n == 0 || all && len(g.Turning()) > 0; n++ {
+	for n := 0; n == 0 || g.HasMore() || all && len(g.Turning()) > 0; n++ {
 		for id, c := range g.Flush().Sets {
 			if err := dp.applySet(id, c); err != nil {
 				t.Fatalf("set %s: %v", id, err)
@@ -90,6 +93,7 @@ func flushLimited(t *rapid.T, g *Graph, dp *dataplane, all bool) {
 		}
 	}
 	checkLeftOut(t, g)
+	checkRoom(t, g)
 	for id, members := range dp.Sets {
 		if s := g.sets.byID[id]; s == nil || s.len() != len(members) {
 			t.Fatalf("set %s has %v, and in the graph it is %+v", id, members, s)

@@ -16,10 +16,8 @@ const MaxNetsFound = MaxFound
 type netsFound struct {
 	most  int
 	spent map[pairing]int
+	room  *room
 	short map[*definition]struct{} // something is left out of them
-	freed bool                     // there may be room for some of it
-
-	admitted bool // something that was left out is not any more, since the last flush
 }
 
 // pairing is whose selectors find whose network sets.
@@ -30,10 +28,12 @@ type taken struct {
 	items map[*item]struct{}
 	nets  int
 	left  int // network sets that are left out
+
+	crowded bool // some of those were because whoever pays for the definition finds too many, since nothing was left out
 }
 
-func newNetsFound() *netsFound {
-	return &netsFound{most: MaxNetsFound, spent: map[pairing]int{}, short: map[*definition]struct{}{}}
+func newNetsFound(r *room) *netsFound {
+	return &netsFound{most: MaxNetsFound, room: r, spent: map[pairing]int{}, short: map[*definition]struct{}{}}
 }
 
 // isGlobal reports whether an account is that of policies without a namespace, for which there is no limit.
@@ -55,7 +55,7 @@ func (f *netsFound) leave(account string, d *definition) {
 }
 
 func (f *netsFound) spend(p pairing, n int) {
-	f.freed = f.freed || n < 0
+	f.room.freed = f.room.freed || n < 0
 	if f.spent[p] += n; f.spent[p] == 0 {
 		delete(f.spent, p)
 	}
@@ -102,18 +102,23 @@ func (f *netsFound) note(d *definition, it *item, delta int32) bool {
 	of := d.of(namespace)
 	_, has := of.items[it]
 	switch {
-	case delta > 0 && !f.isRoom(d, namespace, n):
+	case delta > 0 && (!f.room.hasFor(it) || !f.isRoom(d, namespace, n)):
+		of.crowded = of.crowded || !f.isRoom(d, namespace, n)
+		f.room.short = f.room.short || !f.room.hasFor(it)
 		of.left++
 		f.short[d] = struct{}{}
 		return false
 	case delta > 0:
 		of.items[it] = struct{}{}
+		f.room.hold(it)
 		f.add(d, namespace, n)
 	case has:
 		delete(of.items, it)
+		f.room.drop(it)
 		f.add(d, namespace, -n)
 	default:
 		of.left--
+		of.crowded = of.crowded && of.left > 0
 	}
 	if len(of.items)+of.left == 0 {
 		delete(d.taken, namespace)
@@ -131,13 +136,24 @@ func (d *definition) has(namespace string, it *item) bool {
 	return has
 }
 
+// undefine is for a definition that goes.
+func (f *netsFound) undefine(d *definition) {
+	for _, of := range d.taken {
+		for it := range of.items {
+			f.room.drop(it)
+		}
+	}
+	d.taken = nil
+	delete(f.short, d)
+}
+
 // crowded are the pairings for which network sets are left out.
 func (f *netsFound) crowded() map[pairing]bool {
 	all := map[pairing]bool{}
 	for d := range f.short {
 		for namespace, of := range d.taken {
 			for account := range d.accounts {
-				if of.left > 0 {
+				if of.crowded && !isGlobal(account) {
 					all[pairing{account, namespace}] = true
 				}
 			}

@@ -12,6 +12,7 @@ type networkSetTable struct {
 	networkSets map[model.NetworkSetID]*networkSet
 	prefixes    allotment // the limit for those of one namespace
 	sets        *setIndex // which their prefixes join
+	room        *room     // for those of all namespaces
 
 	most    int        // InParts
 	inSync  bool       // there is something in force
@@ -19,7 +20,7 @@ type networkSetTable struct {
 }
 
 func newNetworkSetTable(sets *setIndex) *networkSetTable {
-	return &networkSetTable{networkSets: map[model.NetworkSetID]*networkSet{}, prefixes: newAllotment(MaxNetworkSetNets), sets: sets}
+	return &networkSetTable{networkSets: map[model.NetworkSetID]*networkSet{}, prefixes: newAllotment(MaxNetworkSetNets), sets: sets, room: sets.room}
 }
 
 // networkSet is one network set.
@@ -77,8 +78,9 @@ func (t *networkSetTable) put(id model.NetworkSetID, value *model.NetworkSet, ne
 	if value != nil {
 		ns := &networkSet{value: value}
 		if ns.Value.more().nets = nets; out {
-			ns.Value.extra.out, ns.Value.extra.cover = true, covering4And6(value.Nets)
+			ns.Value.extra.out, ns.Value.extra.cover = true, coarse(value.Nets)
 		}
+		ns.Value.extra.held = t.room.succeed(was, id.Namespace, len(nets))
 		t.sets.selected.labels.Join(&ns.item, labelindex.Identity{Labels: value.Labels, Parents: value.Profiles})
 		t.networkSets[id] = ns
 		if was != nil && was.Group() == ns.Group() {
@@ -111,9 +113,25 @@ func (t *networkSetTable) exchange(was, now *item) {
 	}
 }
 
-// counts are the prefixes that a network set counts with: what covers it, if it is left out.
+// isLeftOut reports whether a network set is left out wherever it is found: it is past the limit of its namespace, or there is no room.
+func (ns *networkSet) isLeftOut() bool { return ns.Value.isOut() || ns.hasNoRoom() }
+
+// hasNoRoom reports whether there is no room for it among those of all namespaces.
+func (ns *networkSet) hasNoRoom() bool {
+	if ns.Value.nets() == 0 || ns.Value.extra.held.sets > 0 {
+		return false
+	}
+	for s := range ns.Group().Selections() {
+		if s.Use.addrs != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// counts are the prefixes that a network set counts with: those that cover it, if it is left out.
 func (ns *networkSet) counts() []netip.Prefix {
-	if ns.Value.isOut() {
+	if ns.isLeftOut() {
 		return ns.Value.covering()
 	}
 	return ns.Value.extra.nets

@@ -176,6 +176,23 @@ func (g *Graph) addLeftOut(o *Odd) {
 			return fmt.Sprintf("the network sets of its namespace have more than %d prefixes, and this one is left out: %s", prefixes, failsClosed)
 		})
 	}
+	const together = "network sets and EndpointSlices of all namespaces have more than %d prefixes that rules refer to, "
+	common := g.room.common
+	for service := range g.sets.services.withoutRoom() {
+		leftOut(service.Namespace, "Service "+service.String(), func() string {
+			return fmt.Sprintf(together+"and not all addresses of this Service count: rules that allow by it do not match the others, "+
+				"rules that deny by it match prefixes around them", common)
+		})
+	}
+	if g.room.short {
+		for id, ns := range g.networkSets {
+			if ns.hasNoRoom() && !g.room.hasFor(&ns.item) {
+				leftOut(id.Namespace, "NetworkSet "+id.String(), func() string {
+					return fmt.Sprintf(together+"and this one is left out: %s", common, failsClosed)
+				})
+			}
+		}
+	}
 	pairs, ports := g.sets.services.backends.pairs.most, g.sets.services.backends.most
 	for service := range g.sets.services.backends.leftOut() {
 		leftOut(service.Namespace, "Service "+service.String(), func() string {

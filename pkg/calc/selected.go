@@ -25,8 +25,8 @@ type selectedSets struct {
 	found   *netsFound
 }
 
-func newSelectedSets(sets *setTable) *selectedSets {
-	return &selectedSets{labels: labelindex.New[contents, findings](nil), sets: sets, numbers: newNumberLimit(sets), found: newNetsFound()}
+func newSelectedSets(sets *setTable, r *room) *selectedSets {
+	return &selectedSets{labels: labelindex.New[contents, findings](nil), sets: sets, numbers: newNumberLimit(sets), found: newNetsFound(r)}
 }
 
 // define finds the members of a new definition of everything that the selector selects.
@@ -64,7 +64,7 @@ func (x *selectedSets) undefine(d *definition) {
 		return
 	}
 	x.numbers.undefine(d)
-	delete(x.found.short, d)
+	x.found.undefine(d)
 	if s.Use.remove(d); s.Use.isEmpty() {
 		x.labels.Remove(s)
 	}
@@ -149,7 +149,7 @@ func (x *selectedSets) countAll(d *definition, key portKey, prefixes iter.Seq[ne
 // exchange counts one network set in a definition for another of the same group. out and in are where their lists differ.
 func (x *selectedSets) exchange(d *definition, was, now *item, out, in []netip.Prefix) {
 	namespace, _ := namespaceOf(now.Group())
-	if n := len(in) - len(out); !d.has(namespace, was) || now.Value.nets() == 0 || !x.found.isRoom(d, namespace, n) {
+	if n := len(in) - len(out); !d.has(namespace, was) || now.Value.nets() == 0 || was.Value.extra.held != now.Value.extra.held || !x.found.isRoom(d, namespace, n) {
 		x.addToSets(d, was, -1)
 		x.addToSets(d, now, 1)
 		return
@@ -171,18 +171,8 @@ func (x *selectedSets) exchange(d *definition, was, now *item, out, in []netip.P
 // mostTried is how many network sets are tried in one flush, of those that may be left out.
 const mostTried = 1 << 14
 
-// admit counts network sets in that were left out of definitions, where there is room now. The rest is for later flushes. It reports whether
-// that was done of any since the last time.
-func (x *selectedSets) admit() (done bool) {
-	if x.found.freed {
-		x.found.freed = x.admitSome()
-	}
-	done, x.found.admitted = x.found.admitted, false
-	return done
-}
-
-// admitSome does it for some of them, and reports whether it has more to try.
-func (x *selectedSets) admitSome() (more bool) {
+// admit counts network sets in that were left out of definitions, where there is room now, and reports whether there are more to try.
+func (x *selectedSets) admit() (more bool) {
 	tries := mostTried
 	for d := range x.found.short {
 		if tries = x.admitTo(d, tries); tries == 0 {
@@ -200,8 +190,7 @@ func (x *selectedSets) admitTo(d *definition, tries int) (remaining int) {
 			if tries--; tries <= 0 {
 				return 0
 			}
-			if n := it.Value.nets(); n > 0 && !d.has(namespace, it) && x.found.isRoom(d, namespace, n) {
-				x.found.admitted = true
+			if n := it.Value.nets(); n > 0 && !d.has(namespace, it) && x.found.room.hasFor(it) && x.found.isRoom(d, namespace, n) {
 				x.addToSets(d, it, -1)
 				x.addToSets(d, it, 1)
 			}

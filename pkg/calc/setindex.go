@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -15,6 +16,7 @@ type setIndex struct {
 	unused      map[*definition]struct{} // lost a user since the last flush
 	spending    spending
 	relief      relief
+	room        *room // for what network sets and Services name
 
 	*setTable
 	selected *selectedSets
@@ -24,7 +26,7 @@ type setIndex struct {
 }
 
 func newSetIndex() *setIndex {
-	sets := newSetTable()
+	sets, room := newSetTable(), newRoom()
 	sets.newSet(model.SetServiceAddrs)
 	sets.newSet(model.SetNodeAddrs)
 	return &setIndex{
@@ -33,8 +35,9 @@ func newSetIndex() *setIndex {
 		spending:    newSpending(),
 		relief:      newRelief(),
 		setTable:    sets,
-		selected:    newSelectedSets(sets),
-		services:    newServiceSets(sets),
+		room:        room,
+		selected:    newSelectedSets(sets, room),
+		services:    newServiceSets(sets, room),
 		nodes:       newNodeSets(sets),
 		owned:       &ownedAddrs{sets: sets, patience: ownedPatience},
 	}
@@ -80,6 +83,15 @@ func (x *setIndex) undefine(d *definition) {
 	x.nodes.undefine(d)
 }
 
+// admit counts in, where there is room now, what was left out for want of it. The rest is for later flushes.
+func (x *setIndex) admit() {
+	if !x.room.freed && !x.room.untried {
+		return
+	}
+	x.room.freed = x.services.admit()
+	x.room.untried = x.selected.admit()
+}
+
 // use replaces the definitions a ruleset uses.
 func (x *setIndex) use(rs *ruleset, now map[*definition]struct{}) {
 	for d := range now {
@@ -115,6 +127,17 @@ func (x *setIndex) dropUnused() {
 		}
 	}
 	empty(&x.unused)
+}
+
+// forgetRepopulated is for the end of a flush: new definitions were built with the ports that they have. What remains are those of which network
+// sets were left out until rules of another namespace came to refer to them.
+func (x *setIndex) forgetRepopulated() {
+	maps.DeleteFunc(x.repopulated, func(d *definition, _ struct{}) bool {
+		return d.sets[leftOut] == nil || x.definitions[d.key] != d || slices.Equal(d.ports, d.livePorts())
+	})
+	if len(x.repopulated) == 0 {
+		empty(&x.repopulated)
+	}
 }
 
 // reconcilePorts drops the sets of definitions, by port or past a limit, that have lost their last member, and returns the rulesets that

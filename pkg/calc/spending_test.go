@@ -41,6 +41,9 @@ func flushed(t *testing.T, g *Graph, dp *dataplane, updates ...model.Update) {
 	t.Helper()
 	g.Apply(updates)
 	c := g.Flush()
+	if g.HasMore() {
+		defer flushed(t, g, dp)
+	}
 	for id, change := range c.Sets {
 		if err := dp.applySet(id, change); err != nil {
 			t.Fatal(err)

@@ -50,6 +50,12 @@ func (g *Graph) Turning() map[string]bool {
 	return namespaces
 }
 
+// HasMore reports whether the next Flush has something to do without any update, though Turning names no namespace: there may be room now for
+// what is left out of sets. Nothing newer need wait for it.
+func (t *networkSetTable) HasMore() bool {
+	return len(t.sets.repopulated) > 0 || t.room.freed && len(t.sets.selected.found.short)+len(t.sets.services.crowded) > 0
+}
+
 // begin starts to replace a network set in parts; false: it is to be replaced at once. now has the prefixes that count.
 func (t *networkSetTable) begin(id model.NetworkSetID, now, value *model.NetworkSet) bool {
 	s := &turning{id: id, now: now}
@@ -105,7 +111,7 @@ func (t *networkSetTable) isRoom(id model.NetworkSetID, n int) bool {
 			return false
 		}
 	}
-	return true
+	return t.room.has(id.Namespace, n)
 }
 
 // advance makes one part of the changes that are under way, of each in its turn.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane"
@@ -23,16 +24,17 @@ import (
 // Dataplane is a dataplane with what the rest of the agent asks of it.
 type Dataplane struct {
 	dataplane.Dataplane
-	Inspect  inspect.Dataplane
-	Chosen   inspect.Choice
-	Verify   verify.Kernel                // nil: there is nothing to verify
-	Counters metrics.Counters             // nil: nothing counts
-	Observe  func(dataplane.Observer)     // called once, before the first Apply
-	Routes   <-chan map[netip.Addr]string // of the node; nil: not known
-	Looks    []agent.Look                 // what may keep this dataplane from enforcing policy as it is written
-	Memory   []slog.Attr                  // memory needed, to be logged; nil: not, or it is logged
-	held     *held
-	records  records
+	Inspect   inspect.Dataplane
+	Chosen    inspect.Choice
+	Verify    verify.Kernel                // nil: there is nothing to verify
+	Counters  metrics.Counters             // nil: nothing counts
+	Observe   func(dataplane.Observer)     // called once, before the first Apply
+	Routes    <-chan map[netip.Addr]string // of the node; nil: not known
+	Looks     []agent.Look                 // what may keep this dataplane from enforcing policy as it is written
+	Addresses int                          // entries of the smallest map of addresses; 0: it has none
+	Memory    []slog.Attr                  // memory needed, to be logged; nil: not, or it is logged
+	held      *held
+	records   records
 }
 
 // Close releases the dataplane with all that was acquired for it. Enforced policy stays in force.
@@ -133,5 +135,5 @@ func composeBPF(c config.Config, h *held, log *slog.Logger) (*Dataplane, error) 
 	table := conntrack.OpenLater()
 	go limit(watching, bpfplane.Limiter(d, table, routesOut(log)), table)
 	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Counters: d.Counters(),
-		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Looks: looks(bpfMarks(c), ipvsFindings), Memory: memory}, nil
+		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Looks: looks(bpfMarks(c), ipvsFindings), Addresses: bpfmaps.SmallestOfAddresses(d.Maps().MaxEntries), Memory: memory}, nil
 }

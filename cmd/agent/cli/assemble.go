@@ -81,7 +81,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		p.statuses = endpointstatus.New(c.EndpointStatusDir, p.health.Add("cni-files", 0), log)
 	}
 	p.loop = agent.New(agent.Options{
-		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.plane, Log: log, Settings: layers, Files: files,
+		Node: c.Node, Source: source, Graph: calc.New(c.Node, calc.WithRoom(p.plane.Addresses)), Dataplane: p.plane, Log: log, Settings: layers, Files: files,
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
 		Looks: p.plane.Looks, Routes: p.plane.Routes,
 	})
