@@ -75,7 +75,7 @@ func (w *world) datagram(t testing.TB, src, dst netip.Addr, veth, id uint32) [][
 func TestWholeDatagramsCostNothing(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
 	w.eachFamily(t, "", func(t *testing.T, f family) {
-		for i := range uint32(3000) {
+		for i := range uint32(600) { // more than twice what may be charged
 			for _, frame := range w.datagram(t, f.a, f.out, w.podA, i) {
 				w.fromPod(t, w.podA, frame).want(t, 0)
 			}
