@@ -89,7 +89,7 @@ type ServiceClaim struct {
 // Text is one line for people.
 func (c ServiceClaim) Text() string {
 	if !c.Addr.IsValid() {
-		return fmt.Sprintf("the Services of its namespace have more than %d external addresses: egress policy must allow "+
+		return fmt.Sprintf("the Services of its namespace have more than %d external addresses, or there is no room for more of all namespaces: egress policy must allow "+
 			"the external addresses of this Service as well as its backends", MaxExternal)
 	}
 	return fmt.Sprintf("its external address %s is also the address of %s: kube-proxy sends its traffic to this Service", c.Addr, c.Of)
@@ -100,7 +100,7 @@ func (c ServiceClaim) Text() string {
 func (g *Graph) ServiceClaims() iter.Seq[ServiceClaim] {
 	var c serviceClaims
 	for key, s := range g.services {
-		if g.external.isOut(key.Namespace, key.Name) {
+		if g.serviceTable.isOut(key) {
 			c.out = append(c.out, key)
 			continue
 		}

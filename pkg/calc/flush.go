@@ -46,6 +46,7 @@ func (g *Graph) Flush() model.Changes {
 	}
 	g.activate()
 	g.retryRefused(in.policies)
+	g.admitServices()
 	g.sets.admit()
 	maps.Copy(g.dirty.rulesets, g.sets.reconcilePorts())
 	g.buildRules()

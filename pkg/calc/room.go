@@ -1,8 +1,10 @@
 package calc
 
+import "github.com/margay-project/margay/pkg/model"
+
 // AddressEntries is how many entries each map of addresses of a node has room for. Those of pods, nodes and CIDR lists need room there whatever
-// tenants write. So the prefixes of network sets that rules find, and the backends of Services that rules refer to, are bounded for all
-// namespaces together. Who comes first has the room, and keeps it. Some of it is reserved for each namespace.
+// tenants write. So the prefixes of network sets that rules find, the backends of Services that rules refer to, and external addresses of
+// Services are bounded for all namespaces together. Who comes first has the room, and keeps it. Some of it is reserved for each namespace.
 const AddressEntries = 1 << 20
 
 const (
@@ -19,13 +21,15 @@ type room struct {
 	freed                 bool // some of it, or of netsFound, since admit
 	untried               bool // there may be room for something that admit has not looked at
 	short                 bool // something was left out, at some time
+
+	services map[model.ServiceKey]struct{} // whose external addresses are left out for want of room
 }
 
 // share is what the objects of one namespace have, or those of all.
 type share struct{ common, assured int }
 
 func newRoom() *room {
-	r := &room{by: map[string]share{}}
+	r := &room{by: map[string]share{}, services: map[model.ServiceKey]struct{}{}}
 	r.fit(AddressEntries)
 	return r
 }

@@ -16,6 +16,7 @@ func TestRoomIsCountedAndUsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g, dp, w := newGraph(thisNode), newDataplane(), world{}
 		r := g.sets.room
+		g.external.most = rapid.IntRange(3, 12).Draw(t, "external addresses")
 		r.common, r.assured, r.each = rapid.IntRange(0, 20).Draw(t, "common"), rapid.IntRange(0, 8).Draw(t, "assured"), rapid.IntRange(0, 6).Draw(t, "each")
 		put := func(u model.Update) {
 			w.set(u)
@@ -39,13 +40,22 @@ func TestRoomIsCountedAndUsed(t *testing.T) {
 			checkRoom(t, g)
 			checkLeftOut(t, g)
 		}
-		r.common, r.freed = math.MaxInt/8, true
+		r.common, r.freed, g.external.most = math.MaxInt/8, true, MaxExternal
+		for _, u := range w { // changed ones have the others of a namespace looked at
+			if s, is := u.(model.ServiceUpdate); is {
+				g.Apply([]model.Update{model.Absent(s)})
+				if err := dp.apply(g.Flush()); err != nil {
+					t.Fatal(err)
+				}
+				g.Apply([]model.Update{s})
+			}
+		}
 		if err := dp.apply(g.Flush()); err != nil {
 			t.Fatal(err)
 		}
 		requireSame(t, fresh(t, thisNode, w), dp)
 		checkEmptied(t, g, dp, w)
-		if r.all != (share{}) || len(r.by)+len(g.sets.services.crowded) > 0 {
+		if r.all != (share{}) || len(r.by)+len(r.services)+len(g.sets.services.crowded) > 0 {
 			t.Fatalf("something is left: %+v", r)
 		}
 	})
@@ -54,7 +64,7 @@ func TestRoomIsCountedAndUsed(t *testing.T) {
 // drawOfRoom is a policy that refers to Services and network sets, or one of these.
 func drawOfRoom(t *rapid.T) model.Update {
 	namespace, n := oneOf(t, "namespace", "a", "b"), rapid.IntRange(0, 7).Draw(t, "prefixes")
-	switch oneOf(t, "object", "policy", "network set", "slice", "slice") {
+	switch oneOf(t, "object", "policy", "network set", "slice", "slice", "Service") {
 	case "policy":
 		p := toService(oneOf(t, "action", model.Allow, model.Deny, model.Pass), namespace+"/s")
 		p.Key.Name += namespace
@@ -63,6 +73,10 @@ func drawOfRoom(t *rapid.T) model.Update {
 		}
 		p.Policy.Egress = append(p.Policy.Egress, model.Rule{Action: model.Deny, Index: 1, Destination: model.Entity{Selector: sel(oneOf(t, "selector", "all()", "found == 'yes'"))}})
 		return p
+	case "Service":
+		u := evilService(oneOf(t, "name", "x", "y"), rapid.IntRange(0, 5).Draw(t, "first"), n)
+		u.Key.Namespace = namespace
+		return u
 	case "network set":
 		return found(namespace, oneOf(t, "name", "n", "m"), oneOf(t, "found", "yes", "no"), n, 1)
 	}
@@ -106,6 +120,18 @@ func checkRoom(t *rapid.T, g *Graph) {
 		}
 		if s.crowded != (g.sets.services.crowded[id] == s) || s.crowded && r.has(id.Namespace, len(s.Addrs)) {
 			t.Fatalf("EndpointSlice %v: %+v, and room is %+v", id, s, r)
+		}
+	}
+	for key, s := range g.services {
+		if !g.serviceTable.isOut(key) {
+			by[key.Namespace] += len(s.External)
+		} else if !g.external.isOut(key.Namespace, key.Name) && r.has(key.Namespace, len(s.External)) {
+			t.Fatalf("Service %s is left out, and room is %+v", key, r)
+		}
+		for _, a := range s.External {
+			if !g.serviceTable.isOut(key) && !g.sets.byID[model.SetServiceAddrs].contains(a) {
+				t.Fatalf("%s of Service %s is not in the set", a, key)
+			}
 		}
 	}
 	all := share{}

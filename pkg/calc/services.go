@@ -27,16 +27,18 @@ func (t *serviceTable) updateServices(changed map[model.ServiceKey]*model.Servic
 	before, sizes := make(map[model.ServiceKey][]netip.Addr, len(changed)), make(map[named]int, len(changed))
 	for key, now := range changed {
 		before[key] = t.translated(key)
+		t.release(key)
 		sizes[named{key.Namespace, key.Name}] = 0
 		if now != nil {
 			sizes[named{key.Namespace, key.Name}] = len(now.External)
 		}
 	}
 	for _, o := range t.external.change(sizes) {
-		if all := t.services[model.ServiceKey{Namespace: o.namespace, Name: o.name}].External; t.external.isOut(o.namespace, o.name) {
-			t.sets.replaceAddrs(model.SetServiceAddrs, all, nil)
+		key := model.ServiceKey{Namespace: o.namespace, Name: o.name}
+		if t.external.isOut(o.namespace, o.name) {
+			t.exclude(key)
 		} else {
-			t.sets.replaceAddrs(model.SetServiceAddrs, nil, all)
+			t.include(key)
 		}
 	}
 	for key, now := range changed {
@@ -44,9 +46,65 @@ func (t *serviceTable) updateServices(changed map[model.ServiceKey]*model.Servic
 		delete(t.services, key)
 		if now != nil {
 			t.services[key] = now
+			t.hold(key)
 		}
 		t.sets.replaceAddrs(model.SetServiceAddrs, before[key], t.translated(key))
 		t.replaceReserved(clusterOf(was), clusterOf(now))
+	}
+}
+
+// isOut reports whether the external addresses of a Service are left out.
+func (t *serviceTable) isOut(key model.ServiceKey) bool {
+	_, full := t.sets.room.services[key]
+	return full || t.external.isOut(key.Namespace, key.Name)
+}
+
+// hold counts the external addresses of a Service that are not past the limit of its namespace, if there is room.
+func (t *serviceTable) hold(key model.ServiceKey) {
+	switch n := len(t.services[key].External); {
+	case t.external.isOut(key.Namespace, key.Name):
+	case t.sets.room.has(key.Namespace, n):
+		t.sets.room.spend(key.Namespace, n)
+	default:
+		t.sets.room.services[key] = struct{}{}
+	}
+}
+
+// release gives the room of a Service back, which may not exist.
+func (t *serviceTable) release(key model.ServiceKey) {
+	if s := t.services[key]; s != nil && !t.isOut(key) {
+		t.sets.room.spend(key.Namespace, -len(s.External))
+	}
+	delete(t.sets.room.services, key)
+}
+
+// include counts in the external addresses of a Service that were past the limit of its namespace, and exclude counts out those that are so now.
+func (t *serviceTable) include(key model.ServiceKey) {
+	if t.hold(key); !t.isOut(key) {
+		t.sets.replaceAddrs(model.SetServiceAddrs, nil, t.services[key].External)
+	}
+}
+
+func (t *serviceTable) exclude(key model.ServiceKey) {
+	if _, full := t.sets.room.services[key]; full {
+		delete(t.sets.room.services, key)
+		return
+	}
+	all := t.services[key].External
+	t.sets.room.spend(key.Namespace, -len(all))
+	t.sets.replaceAddrs(model.SetServiceAddrs, all, nil)
+}
+
+// admitServices counts in those for which there is room now.
+func (t *serviceTable) admitServices() {
+	if !t.sets.room.freed {
+		return
+	}
+	for key := range t.sets.room.services {
+		if t.sets.room.has(key.Namespace, len(t.services[key].External)) {
+			delete(t.sets.room.services, key)
+			t.include(key)
+		}
 	}
 }
 
@@ -56,7 +114,7 @@ func (t *serviceTable) translated(key model.ServiceKey) []netip.Addr {
 	switch s := t.services[key]; {
 	case s == nil:
 		return nil
-	case t.external.isOut(key.Namespace, key.Name):
+	case t.isOut(key):
 		return s.Cluster
 	default:
 		return s.Addrs()
