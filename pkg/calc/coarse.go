@@ -1,6 +1,9 @@
 package calc
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // A network set that there is no room for fails closed: a rule that allows by it does not match, and one that denies by it matches a few wide
 // prefixes that cover it (withPast). All such prefixes together are few, whatever tenants write: they are no longer than these.
@@ -12,9 +15,9 @@ const (
 	mostCovering = 16
 )
 
-// coarse returns prefixes that cover those of a network set, coarsely; of the prefixes that it
-// returned, the same. They are in no order, and none is within another.
-func coarse(nets []netip.Prefix) (all []netip.Prefix) {
+// coarse returns prefixes that cover those of a network set, coarsely; of the prefixes that it returned, the same.
+// They are in no order, and none is within another.
+func coarse(nets []netip.Prefix) []netip.Prefix {
 	var v4, v6 cover
 	for p := range masked(nets) {
 		if p.Addr().Is4() {
@@ -23,37 +26,28 @@ func coarse(nets []netip.Prefix) (all []netip.Prefix) {
 			v6.add(p, coarse6)
 		}
 	}
-	for _, c := range []cover{v4, v6} {
-		for p := range c.of {
-			all = append(all, p)
-		}
-	}
-	return all
+	return append(v4.of, v6.of...)
 }
 
 // cover collects what covers the prefixes of one family.
-type cover struct {
-	of map[netip.Prefix]struct{}
-}
+type cover struct{ of []netip.Prefix }
 
 func (c *cover) add(p netip.Prefix, longest int) {
 	p, _ = p.Addr().Prefix(min(p.Bits(), longest))
-	for other := range c.of {
-		switch {
-		case other.Bits() <= p.Bits() && other.Contains(p.Addr()):
+	for _, other := range c.of {
+		if other.Bits() <= p.Bits() && other.Contains(p.Addr()) {
 			return
-		case p.Contains(other.Addr()):
-			delete(c.of, other)
 		}
 	}
-	if put(&c.of, p, struct{}{}); len(c.of) <= mostCovering {
+	c.of = append(slices.DeleteFunc(c.of, func(other netip.Prefix) bool { return p.Contains(other.Addr()) }), p)
+	if len(c.of) <= mostCovering {
 		return
 	}
-	for other := range c.of {
+	for _, other := range c.of {
 		p, _ = p.Addr().Prefix(min(p.Bits(), other.Bits()))
 		for !p.Contains(other.Addr()) {
 			p, _ = p.Addr().Prefix(p.Bits() - 1)
 		}
 	}
-	c.of = map[netip.Prefix]struct{}{p: {}}
+	c.of = append(c.of[:0], p)
 }

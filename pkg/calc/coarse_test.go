@@ -98,3 +98,13 @@ func TestCovering(t *testing.T) {
 		}
 	})
 }
+
+func BenchmarkCovering(b *testing.B) {
+	var nets []netip.Prefix
+	for i := range MaxNetworkSetNets {
+		nets = append(nets, netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(i >> 9), byte(i >> 1), byte(i << 7), 0}), 25))
+	}
+	for b.Loop() {
+		coarse(nets)
+	}
+}
