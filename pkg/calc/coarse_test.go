@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -107,4 +108,42 @@ func BenchmarkCovering(b *testing.B) {
 	for b.Loop() {
 		coarse(nets)
 	}
+}
+
+// Prefixes leave a set one flush after the prefixes that cover them have joined another one, and with it the rules that refer to that.
+// Otherwise an address could be in neither for the rules in force. They leave then, whatever else is left out.
+func TestPrefixesLeaveAfterTheirCoverHasJoined(t *testing.T) {
+	g, dp := market(t, 0, 1_000_000)
+	p := selecting("shop", "p", 0, 1)
+	p.Policy.Ingress[0].Action, p.Policy.Ingress[0].Source.Selector = model.Deny, sel("found == 'yes'")
+	other := func(seed byte) model.NetworkSetUpdate {
+		u := found("evil", "b", "yes", 3, 1)
+		for i := range u.Set.Nets {
+			u.Set.Nets[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{seed, 0, byte(i), 0}), 24)
+		}
+		return u
+	}
+	flushed(t, g, dp, p, found("evil", "a", "yes", 5, 1), other(2))
+	want := func(what string, in, out int, more bool, updates ...model.Update) {
+		t.Helper()
+		g.Apply(updates)
+		if err := dp.apply(g.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int{}
+		for id, members := range dp.Sets {
+			prefix, _, _ := strings.Cut(string(id), ":")
+			got[prefix] += len(members)
+		}
+		if got[string(kindSelector)] != in || got[prefixPast] != out || g.HasMore() != more {
+			t.Errorf("%s: %v, and more is to follow: %t", what, got, g.HasMore())
+		}
+	}
+	g.prefixes.most = 4
+	want("one is left out", 8, 1, true, found("evil", "a", "yes", 6, 1))
+	g.prefixes.most = 2
+	want("the other one, too, and the first one leaves", 3, 2, true, other(3))
+	want("that leaves", 0, 2, false)
+	g.prefixes.most = 20
+	want("both count", 9, 0, false, found("evil", "a", "yes", 6, 1))
 }

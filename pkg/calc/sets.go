@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -28,6 +29,7 @@ type set struct {
 	applied bool                  // a flush has returned it
 	dropped bool                  // it does not exist any more
 	earlier map[netip.Prefix]bool // of an applied set: whether prefixes that have changed since the last flush were members
+	late    map[netip.Prefix]bool // of earlier: those that the last flush has withheld
 }
 
 func newSetTable() *setTable {
@@ -128,7 +130,7 @@ func (x *setTable) dropEmpty(d *definition) (live []portKey) {
 // changes returns what happened to the sets since the last flush, and starts over.
 func (x *setTable) changes() map[model.SetID]*model.SetChange {
 	var out map[model.SetID]*model.SetChange
-	of := newTurnovers()
+	of, closing, again := newTurnovers(), x.closing(), map[*set]struct{}{}
 	put := func(id model.SetID, c *model.SetChange) {
 		if out == nil {
 			out = map[model.SetID]*model.SetChange{}
@@ -146,15 +148,69 @@ func (x *setTable) changes() map[model.SetID]*model.SetChange {
 			put(s.id, s.difference(of))
 			s.applied = true
 		default:
-			if c := s.difference(of); len(c.Added)+len(c.Removed) > 0 {
+			c := s.difference(of)
+			if closing[s.definition] && s.withhold(c) {
+				again[s] = struct{}{}
+			}
+			if len(c.Added)+len(c.Removed) > 0 {
 				put(s.id, c)
 			}
 		}
-		s.forget()
+		if _, is := again[s]; !is {
+			s.forget()
+		}
 		s.members.shrink()
 	}
 	empty(&x.touched)
+	x.touched = again
 	return out
+}
+
+// closing are the definitions whose sets of what is past a limit have got members since the last flush.
+func (x *setTable) closing() map[*definition]bool {
+	var all map[*definition]bool
+	for s := range x.touched {
+		if !s.port.past || s.dropped || s.listed != nil {
+			continue
+		}
+		gains := !s.applied && !s.isEmpty()
+		for p, was := range s.earlier {
+			gains = gains || !was && s.members.has(p)
+		}
+		if gains {
+			put(&all, s.definition, true)
+		}
+	}
+	return all
+}
+
+// withhold has the next flush return the members that leave a set, once for each, and reports whether there are any. They are past a limit now: the
+// rules that fail closed for them have to be in force before they leave.
+func (s *set) withhold(c *model.SetChange) bool {
+	if s.port.past || s.listed != nil {
+		return false
+	}
+	late := map[netip.Prefix]bool{}
+	c.Removed = slices.DeleteFunc(c.Removed, func(p netip.Prefix) bool {
+		late[p] = !s.late[p]
+		return late[p]
+	})
+	maps.DeleteFunc(late, func(_ netip.Prefix, withheld bool) bool { return !withheld })
+	if len(late) == 0 {
+		return false
+	}
+	s.earlier, s.late = maps.Clone(late), late
+	return true
+}
+
+// isWithheld reports whether changes have been withheld.
+func (x *setTable) isWithheld() bool {
+	for s := range x.touched {
+		if len(s.late) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // restate has changes return every set with all its members, as if no flush had returned it.
@@ -168,7 +224,8 @@ func (x *setTable) restate() {
 
 // forget is for a set whose changes need not be known any more.
 func (s *set) forget() {
-	if s.earlier = nil; s.listed != nil {
+	s.earlier, s.late = nil, nil
+	if s.listed != nil {
 		s.listed.earlier = nil
 	}
 }
