@@ -199,14 +199,14 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 
 // replace builds another table of the same policy. False: a limit forbids it, and nothing has changed.
 func (p *planner) replace(prog *program) bool {
-	before := prog.table
+	before, found := prog.table, prog.foreign
 	if !p.build(prog) {
 		return false
 	}
 	if before != nil {
 		p.DropTables = append(p.DropTables, before.ID)
 	}
-	prog.before, prog.short = before, nil
+	prog.before, prog.found, prog.short = before, found, nil
 	p.grown[prog] = true
 	p.c.back.rememberTable(prog)
 	return true

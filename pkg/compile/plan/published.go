@@ -14,6 +14,7 @@ type published struct {
 	short   error        // why the replacement failed; nil: it did not. Without a table: it has to be published again
 	limited bool         // the table cannot be made again with the classes that were added since
 	foreign bool         // found in the kernel: the classes of its rows are not known
+	found   bool         // before is foreign
 }
 
 // id is that of the table; 0 if that is not in the kernel.
@@ -31,6 +32,7 @@ func (p *published) isPending() bool { return p.table == nil && p.short == nil }
 func (p *published) shrink(plan *Plan, err error) {
 	now, before := p.table.ID, table.ID(0)
 	p.table, p.before, p.short = p.before, nil, err
+	p.foreign, p.found = p.found, false
 	if p.table != nil {
 		before = p.table.ID
 		plan.DropTables = slices.DeleteFunc(plan.DropTables, func(id table.ID) bool { return id == before })

@@ -159,3 +159,40 @@ func TestATableThatCannotGrowDeniesWhatIsNewToIt(t *testing.T) {
 		t.Errorf("failed: %v", c.Failed())
 	}
 }
+
+// A table of an earlier agent that cannot be replaced by one with more rows has its rows under numbers of its own: classes that are new to it are
+// denied.
+func TestAnEarlierAgentsTableThatCannotGrowDeniesWhatIsNewToIt(t *testing.T) {
+	members := map[model.SetID][]netip.Prefix{"a": policytest.Prefixes("10.0.0.2/32"), "b": nil}
+	web := endpointPolicy("web", policyOfRules(model.Ingress, allowFrom("a")), openEgress, "10.0.0.1")
+	other := endpointPolicy("other", policyOfRules(model.Ingress, allowFrom("b")), openEgress, "10.0.0.8")
+	k := newKernel()
+	carryOut(k, New(Options{}, nil).Update(state(members, web, other).changes(nil)))
+	k.refuses = true
+	c := New(Options{Confirm: true}, k.snapshot(false))
+	members["b"] = policytest.Prefixes("10.0.0.9/32")
+	plan := c.Update(state(members, web, other).changes(nil))
+	failed := map[table.ID]error{}
+	for _, table := range plan.Tables {
+		failed[table.ID] = errRefused
+	}
+	if len(plan.Grow) == 0 {
+		t.Fatalf("nothing grows: the test tests nothing: %+v", plan)
+	}
+	carryOut(k, c.Withhold(plan, failed))
+	want := func(when string, id model.EndpointID, src string, allowed bool) {
+		t.Helper()
+		v, _, err := k.judge(id, model.Ingress, model.Packet{Src: netip.MustParseAddr(src), Dst: k.bound[id].Endpoint.Addrs[0], Protocol: 6, DstPort: 80})
+		if err != nil || v.Allow != allowed {
+			t.Errorf("%s: %s to %v allowed: %v, want %v (%v)", when, src, id, v.Allow, allowed, err)
+		}
+	}
+	want("refused", web.ID, "10.0.0.2", true)
+	want("refused", web.ID, "10.0.0.9", false)
+	want("refused", other.ID, "10.0.0.9", false)
+	c.Retry()
+	carryOut(k, c.Update(model.Changes{InSync: true}))
+	want("afterwards", web.ID, "10.0.0.2", true)
+	want("afterwards", web.ID, "10.0.0.9", false)
+	want("afterwards", other.ID, "10.0.0.9", true)
+}
