@@ -32,6 +32,11 @@ func (r *registry) neverForesee(id uint32) {
 	}
 }
 
+// SomeUnknown reports whether addresses have classes whose sets are unknown.
+func (c *Classes) SomeUnknown() bool {
+	return slices.ContainsFunc(c.byID, func(s classState) bool { return s.unknown && s.entries > 0 })
+}
+
 // Foreseen are the unknown classes that All has.
 func (r *registry) Foreseen() []uint32 {
 	return slices.DeleteFunc(slices.Clone(r.coming), func(id uint32) bool { return r.byID[id].next != nextIs })

@@ -155,6 +155,32 @@ func (s *assignment) refuse(prog *program) {
 	}
 }
 
+// leaveLacking is for the first plan: endpoints that would keep a table of an earlier agent, for want of one of their own, are closed if it
+// asks for a lacking set. The next plan moves addresses of unknown classes to classes without that set, and what the table denies them now
+// it might allow then.
+func (s *assignment) leaveLacking(all []*endpoint) {
+	for _, e := range all {
+		if slices.ContainsFunc(e.desired.programs[:], s.isLacking) {
+			s.drop(e)
+		}
+	}
+}
+
+func (s *assignment) isLacking(prog *program) bool {
+	return prog != nil && s.sets.uses.someLacking(prog.sets)
+}
+
+// drop takes the desired programs of an endpoint away.
+func (s *assignment) drop(e *endpoint) {
+	for _, prog := range e.desired.programs {
+		if prog != nil {
+			prog.desired--
+			s.ledger.release(accountOf(e.id), prog)
+		}
+	}
+	e.desired.programs = [2]*program{}
+}
+
 // limitReached records for the endpoints of a program that its table has reached a limit, and lacks newer entries.
 func (s *assignment) limitReached(prog *program) {
 	for _, e := range s.endpoints.sorted() {

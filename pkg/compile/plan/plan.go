@@ -38,6 +38,9 @@ func (c *Compiler) plan(changed bool) Plan {
 	p.openSets()
 	p.moveAddrs()
 	p.admit()
+	if c.pace.first() {
+		c.assigned.leaveLacking(p.stale)
+	}
 	c.programs.clearAwaited()
 	p.stale = c.assigned.wait(p.stale)
 	p.remember()

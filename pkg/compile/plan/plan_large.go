@@ -40,6 +40,9 @@ func (p *planner) openSets() {
 	}
 	if c.pace.first() {
 		c.addrs.keepOld(c.sets.orphans())
+		if c.classes.SomeUnknown() {
+			c.sets.uses.noteLacking()
+		}
 		c.rules.forget()
 		c.endpoints.forget()
 	}

@@ -23,6 +23,9 @@ func (s *assignment) revert(p *Plan, prog *program, err error) {
 			prog.desired--
 			s.ledger.release(accountOf(e.id), prog)
 			old := e.prior[d]
+			if s.isLacking(old) { // see leaveLacking
+				old = nil
+			}
 			e.desired.programs[d], e.applied.programs[d] = old, old
 			if old != nil {
 				old.desired++
@@ -45,13 +48,8 @@ func (s *assignment) rebind(p *Plan, e *endpoint) {
 		}
 		return
 	}
-	for d, other := range e.desired.programs {
-		if other != nil {
-			other.desired--
-			s.ledger.release(accountOf(e.id), other)
-		}
-		e.desired.programs[d], e.applied.programs[d] = nil, nil
-	}
+	s.drop(e)
+	e.applied.programs = [2]*program{}
 	// It may be there still, with addresses that nothing is compiled for any more.
 	if e.applied.policy != nil {
 		e.applied.policy = nil

@@ -38,6 +38,7 @@ type setUse struct {
 	thinned classes.Place  // up to which its members have left
 	named   bool           // the kernel has its name, and classes tell its members apart
 	refs    int            // programs
+	lacking bool           // an orphan, with members that are not known: they are in classes that the kernel did not have the sets of
 }
 
 func newSetNumbers(c *classes.Classes) *setNumbers {
@@ -85,7 +86,7 @@ func (s *setNumbers) update(id model.SetID, change *model.SetChange) (again bool
 	case change.Gone && !u.defined: // it came and went while changes waited
 		return false
 	case u.orphan: // defined again: all of its members are to come
-		u.defined, u.orphan, again = true, false, true
+		u.defined, u.orphan, u.lacking, again = true, false, false, true
 		s.coming.await(num, u, nil)
 		s.classes.Empty(num)
 	case !u.defined:
@@ -135,7 +136,7 @@ func (s *setNumbers) load(sets []uint32, lists [][]netip.Prefix, now bool) {
 		if u.loaded {
 			continue
 		}
-		u.loaded = true
+		u.loaded, u.lacking = true, false
 		if u.orphan {
 			u.orphan = false
 			s.Drop(num)
@@ -229,7 +230,7 @@ func (s *setNumbers) forget(num uint32, u *setUse) {
 	if u.orphan {
 		s.Drop(num)
 	}
-	u.named, u.orphan, u.loaded, u.nets = false, false, false, nil
+	u.named, u.orphan, u.lacking, u.loaded, u.nets = false, false, false, false, nil
 	if !u.defined { // else members may wait for the next program
 		s.coming.await(num, u, nil)
 		s.uses.remove(num)

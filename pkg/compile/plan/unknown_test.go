@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/policytest"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -50,6 +51,49 @@ func TestWhatBothPoliciesDenyAnAddressBesideUnknownClassesStaysDenied(t *testing
 			if !k.more(plan) {
 				break
 			}
+		}
+	}
+}
+
+// The next policy gets no table, so that an endpoint would keep the one of an earlier agent. Packets that the policy before denies and the next one
+// denies, too, are denied all the same when addresses leave unknown classes.
+func TestWhatBothPoliciesDenyIsDeniedThoughTheNextOneIsRefused(t *testing.T) {
+	bad := policytest.Prefixes("10.0.1.5/32")
+	members := map[model.SetID][]netip.Prefix{"outer": policytest.Prefixes("10.0.1.0/24"), "was bad": bad, "bad": bad}
+	web := func(bad model.SetID, more ...model.MatchRule) *model.EndpointPolicy {
+		return endpointPolicy("web", policyOfRules(model.Ingress, append(more, denyFrom(bad), allowFrom("outer"))...), openEgress, "10.1.0.1")
+	}
+	for what, test := range map[string]struct {
+		options Options
+		now     *model.EndpointPolicy
+	}{
+		"its table is refused": {Options{Confirm: true}, web("bad")},
+		"it is over a limit":   {Options{Confirm: true, Budget: Budget{Direction: Cost{Sets: 2}}}, web("bad", denyFrom("other"))},
+	} {
+		k := newKernel()
+		carryOut(k, New(Options{}, nil).Update(state(members, web("was bad")).changes(nil)))
+		unknown := k.addrs.Lookup(bad[0].Addr()).Class
+		k.forgetClasses(func(class uint32) bool { return class == unknown })
+		k.refuses = true
+		c := New(test.options, k.snapshot(false))
+		plan := c.Update(state(members, test.now).changes(nil))
+		failed := map[table.ID]error{}
+		for _, table := range plan.Tables {
+			failed[table.ID] = errRefused
+		}
+		plan = c.Withhold(plan, failed)
+		for n := 1; n < 4; n++ {
+			for _, w := range k.writes(plan) {
+				w.do()
+				pkt := model.Packet{Src: bad[0].Addr(), Dst: netip.MustParseAddr("10.1.0.1"), Protocol: model.ProtoTCP, DstPort: 80}
+				if v, _, err := k.judge(model.WorkloadID("ns", "web"), model.Ingress, pkt); err != nil || v.Allow {
+					t.Errorf("%s: plan %d, after %q: what both policies deny is judged %+v (error %v)", what, n, w.what, v, err)
+				}
+			}
+			plan = c.Update(model.Changes{InSync: true})
+		}
+		if _, bound := c.Endpoint(model.WorkloadID("ns", "web")); bound || len(c.Failed()) != 1 {
+			t.Errorf("%s: it is bound: %v; failures: %v", what, bound, c.Failed())
 		}
 	}
 }

@@ -62,6 +62,22 @@ func (s *setUses) all() iter.Seq2[uint32, *setUse] {
 	}
 }
 
+// noteLacking is for the first plan, if addresses have unknown classes: they may be in any of the sets that only tables of an earlier agent
+// refer to.
+func (s *setUses) noteLacking() {
+	for _, u := range s.all() {
+		u.lacking = u.orphan
+	}
+}
+
+// someLacking reports whether one of the sets is lacking.
+func (s *setUses) someLacking(nums []uint32) bool {
+	return slices.ContainsFunc(nums, func(num uint32) bool {
+		u := s.get(num)
+		return u != nil && u.lacking
+	})
+}
+
 // lacksMembers reports whether not all members of a set are known: it is an earlier agent's that nothing defines now, or it is leaving.
 func (s *setUses) lacksMembers(num uint32) bool {
 	u := s.get(num)
