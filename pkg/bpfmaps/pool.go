@@ -26,6 +26,7 @@ type place struct {
 	rowSums  []uint64 // of each value of the rows, as in sum
 	// foreign: somebody has altered the slot. Its arrays may be another slot's, or missing, so they are not used again.
 	foreign [parts]bool
+	short   bool // see Slots.Short
 }
 
 type state uint8

@@ -51,7 +51,7 @@ func TestPinsThatSomebodyRemovesAreMadeAgain(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			m, o := openMaps(t)
-			s, err := m.OpenSlots(nil)
+			s, err := m.OpenSlots(nil, nil)
 			must(t, err)
 			defer s.Close()
 			slots := mustPublish(t, s, policyContent(5, 1))

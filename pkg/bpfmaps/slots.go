@@ -46,8 +46,8 @@ type Slots struct {
 }
 
 // OpenSlots takes over the slots as an earlier agent left them. inUse are those that endpoints refer to; all others may
-// be used again after a grace period.
-func (m *Maps) OpenSlots(inUse []uint32) (*Slots, error) {
+// be used again after a grace period. classes are those that addresses have, for Short.
+func (m *Maps) OpenSlots(inUse, classes []uint32) (*Slots, error) {
 	s := &Slots{slots: m.maps[bpf.MargayMapSlots], arrays: newArrays(m), rows: map[uint32]*ebpf.Map{}}
 	s.pool.bytes = s.arrays.bytes
 	s.pool.grace.wait = func() error { return rcuWait(s.arrays.outer[partRules], s.arrays.template[partRules]) }
@@ -63,7 +63,7 @@ func (m *Maps) OpenSlots(inUse []uint32) (*Slots, error) {
 	for _, slot := range inUse {
 		if slot != 0 && int(slot) < len(s.pool.places) {
 			s.pool.places[slot].state = live
-			s.recordSum(m, slot)
+			s.recordSum(m, slot, classes)
 		}
 	}
 	return s, s.adopt()

@@ -29,7 +29,7 @@ func policyContent(n int, seed uint32) SlotContent {
 
 func mustSlots(t *testing.T, m *Maps, inUse ...uint32) *Slots {
 	t.Helper()
-	s, err := m.OpenSlots(inUse)
+	s, err := m.OpenSlots(inUse, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +346,7 @@ func BenchmarkPublish(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		for _, reuse := range []bool{true, false} {
 			b.Run(map[bool]string{true: "reuse", false: "create"}[reuse]+"/"+strconv.Itoa(n), func(b *testing.B) {
-				s, err := m.OpenSlots(nil)
+				s, err := m.OpenSlots(nil, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -3,6 +3,7 @@ package bpfmaps
 import (
 	"errors"
 	"hash/maphash"
+	"slices"
 	"unsafe"
 
 	"github.com/margay-project/margay/bpf"
@@ -96,11 +97,21 @@ func rowSum(class uint32, row uint16) uint64 {
 }
 
 // recordSum accepts the content of a slot that an earlier agent published as correct. A slot that cannot be read is not
-// known.
-func (s *Slots) recordSum(m *Maps, slot uint32) {
+// known. Only rows of some of the classes may be missing, see Short.
+func (s *Slots) recordSum(m *Maps, slot uint32, classes []uint32) {
 	if c, err := m.ReadSlot(slot); err == nil {
 		s.pool.places[slot].setSum(&c)
+		s.pool.places[slot].short = len(c.Rows) > 0 && slices.ContainsFunc(classes, func(class uint32) bool {
+			index := int(class / classesPerValue)
+			return index >= len(c.Rows) || c.Rows[index].Cell[class%classesPerValue] == 0
+		})
 	}
+}
+
+// Short reports whether a slot that an earlier agent has left in use has no row for some of the classes that OpenSlots was called with. There was
+// no room for them, and their addresses are denied.
+func (s *Slots) Short(slot uint32) bool {
+	return int(slot) < len(s.pool.places) && s.pool.isLive(slot) && s.pool.places[slot].short
 }
 
 // Altered reads all live slots and returns those in which somebody else has changed

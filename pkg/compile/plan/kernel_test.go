@@ -220,7 +220,7 @@ func sameKeys[K ~uint32, V any](what string, want map[K]bool, got map[K]V) error
 // snapshot reads back what a restarted agent finds, and frees the tables nobody is bound to.
 func (k *kernel) snapshot(standIns bool) *Snapshot {
 	for id := range k.unrecorded { // without an address nothing of it is left
-		if !slices.ContainsFunc(slices.Collect(maps.Values(k.addrs)), func(a classes.AddrChange) bool { return a.Class == id }) {
+		if !k.isUsed(id) {
 			delete(k.classes, id)
 			delete(k.unrecorded, id)
 		}
@@ -259,9 +259,24 @@ func (k *kernel) snapshot(standIns bool) *Snapshot {
 			continue
 		}
 		k.tables[id] = turned(t)
-		s.Tables = append(s.Tables, SnapshotTable{ID: id, Direction: t.Direction, Rules: t.Program.Rules})
+		short := false
+		for _, c := range s.Classes {
+			row, _ := t.RowOf(c.ID)
+			short = short || row == 0 && !t.Interpreted() && k.isUsed(c.ID)
+		}
+		s.Tables = append(s.Tables, SnapshotTable{ID: id, Direction: t.Direction, Rules: t.Program.Rules, Short: short})
 	}
 	return s
+}
+
+// isUsed reports whether an address has the class.
+func (k *kernel) isUsed(class uint32) bool {
+	for _, a := range k.addrs {
+		if a.Class == class {
+			return true
+		}
+	}
+	return false
 }
 
 // forgetClasses has restarted agents not find the sets of some classes that addresses have: there was no room for them.

@@ -135,8 +135,7 @@ func (p *planner) tables() {
 	retry := p.c.back.retries()
 	for _, prog := range p.c.programs.all() {
 		switch {
-		case prog.short != nil && retry:
-			p.replace(prog)
+		case prog.short != nil && retry && p.replace(prog):
 		case prog.short != nil:
 			p.Rows = append(p.Rows, prog.shortRows(p.created)...)
 		case prog.table == nil: // not open yet, or being made

@@ -185,7 +185,9 @@ func (s *programs) adopt(t SnapshotTable, names map[uint32]string) *program {
 		}
 	}
 	prog := newProgram(t.Direction, p)
-	prog.foreign = true
+	if prog.foreign = true; t.Short {
+		prog.short = errShort
+	}
 	for _, num := range prog.sets {
 		p.Sets = append(p.Sets, s.sets.Key(num))
 	}

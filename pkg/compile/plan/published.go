@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/compile/classes"
@@ -16,6 +17,9 @@ type published struct {
 	foreign bool         // found in the kernel: the classes of its rows are not known
 	found   bool         // before is foreign
 }
+
+// errShort is why a table found in the kernel is short.
+var errShort = errors.New("an earlier agent has left its table without room for all combinations of sets that addresses are in, and those that it lacks are denied")
 
 // id is that of the table; 0 if that is not in the kernel.
 func (p *published) id() table.ID {
@@ -53,7 +57,7 @@ func (p *published) shrink(plan *Plan, err error) {
 // it has none, they are denied. A number may have been another class's before.
 func (p *published) shortRows(classes []classes.Class) []RowChange {
 	var rows []RowChange
-	if p.table == nil || p.table.Interpreted() {
+	if p.table == nil || p.table.Interpreted() && !p.foreign { // one that was found may have rows though no table of it could be made now
 		return nil
 	}
 	for _, class := range classes {

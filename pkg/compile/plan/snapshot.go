@@ -34,6 +34,7 @@ type SnapshotTable struct {
 	ID        table.ID
 	Direction model.Direction
 	Rules     []bpf.Rule
+	Short     bool // it has no row for some of the classes that addresses have, and denies these: there was no room for a larger one
 }
 
 // SnapshotEndpoint is an endpoint that the kernel knows. An endpoint of the datastore with the same ID, or else with
@@ -67,12 +68,14 @@ func (c *Compiler) adopt(s *Snapshot) {
 	c.rules.adopt(rules)
 	c.classes.Adopt(s.Classes, s.Addrs)
 	c.addrs.adopt(s.Addrs)
-	tables := map[table.ID]*program{}
+	tables, short := map[table.ID]*program{}, false
 	for _, t := range s.Tables {
 		if len(t.Rules) > 0 {
 			tables[t.ID] = c.programs.adopt(t, rules)
 		}
+		short = short || t.Short
 	}
+	c.back.retryTables(short)
 	for _, e := range s.Endpoints {
 		for _, id := range []table.ID{e.Ingress, e.Egress} {
 			if id != 0 && tables[id] == nil {

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -46,8 +47,8 @@ func refusing(t *rapid.T, c *Compiler, k *kernel, plan Plan, probes []probe, ref
 	}
 }
 
-// Whatever tables a kernel refuses, and when: nothing passes that no policy so far allows, and
-// once it takes them everything is as it should be.
+// Whatever tables a kernel refuses, and when, also if agents start that do not find the sets of all classes: nothing passes that no policy so
+// far allows, and once it takes them everything is as it should be.
 func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool, k, c := drawPool(t), newKernel(), New(Options{Confirm: true}, nil)
@@ -68,6 +69,11 @@ func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 			return plan.FollowUp || plan.More // of the sets of large policies a plan cleans up a part
 		}
 		for range rapid.IntRange(2, 4).Draw(t, "rounds") {
+			if rapid.IntRange(0, 3).Draw(t, "restart") == 0 {
+				k.forgetClasses(func(uint32) bool { return rapid.Bool().Draw(t, "this class") })
+				c.Close()
+				c, old = New(Options{Confirm: true}, k.snapshot(false)), nil
+			}
 			now = now.clone()
 			now.mutate(t, pool)
 			if rapid.IntRange(0, 3).Draw(t, "retry") == 0 {
@@ -195,4 +201,47 @@ func TestAnEarlierAgentsTableThatCannotGrowDeniesWhatIsNewToIt(t *testing.T) {
 	want("afterwards", web.ID, "10.0.0.2", true)
 	want("afterwards", web.ID, "10.0.0.9", false)
 	want("afterwards", other.ID, "10.0.0.9", true)
+}
+
+// A table has reached a limit, and lacks rows, when an agent starts that cannot make it again either. It is reported, and a class that gets the number
+// of one that had a row has none.
+func TestATableThatLacksRowsIsReportedAfterARestart(t *testing.T) {
+	members := map[model.SetID][]netip.Prefix{"a": policytest.Prefixes("10.0.0.2/32", "10.0.0.4/32", "10.0.0.7/32"), "b": policytest.Prefixes("10.0.0.3/32"),
+		"c": policytest.Prefixes("10.0.0.7/32")}
+	port := func(set model.SetID, port uint16) model.MatchRule {
+		rule, tcp := allowFrom(set), model.ProtoTCP
+		rule.Protocol, rule.Destination.Ports = &tcp, &model.PortMatch{Ranges: []model.PortRange{{Lo: port, Hi: port}}}
+		return rule
+	}
+	web := endpointPolicy("web", policyOfRules(model.Ingress, port("a", 80), port("b", 443)), openEgress, "10.0.0.1")
+	other := endpointPolicy("other", policyOfRules(model.Ingress, port("c", 80)), openEgress, "10.0.0.8")
+	limits, k := table.Limits{Rows: 4, Walk: 1}, newKernel()
+	k.refuses = true
+	first := New(Options{Limits: limits}, nil)
+	before := state(members, web, other)
+	carryOut(k, first.Update(before.changes(nil)))
+	members = maps.Clone(members)
+	members["a"], members["b"], members["c"] = policytest.Prefixes("10.0.0.2/32", "10.0.0.4/32"), policytest.Prefixes("10.0.0.2/32", "10.0.0.3/32"), nil
+	now := state(members, web, other)
+	carryOut(k, first.Update(now.changes(before)))
+	want := func(when, src string, port uint16, allowed bool) {
+		t.Helper()
+		v, _, err := k.judge(web.ID, model.Ingress, model.Packet{Src: netip.MustParseAddr(src), Dst: web.Addrs[0], Protocol: 6, DstPort: port})
+		if err != nil || v.Allow != allowed {
+			t.Errorf("%s: %s to port %d allowed: %v, want %v (%v)", when, src, port, v.Allow, allowed, err)
+		}
+	}
+	want("limited", "10.0.0.3", 443, true)
+	want("limited", "10.0.0.2", 443, false)
+
+	second := New(Options{Confirm: true, Limits: limits}, k.snapshot(false))
+	members = maps.Clone(members)
+	members["c"] = policytest.Prefixes("10.0.0.9/32")
+	carryOut(k, second.Update(state(members, web, other).changes(nil)))
+	want("after a restart", "10.0.0.3", 443, true)
+	want("after a restart", "10.0.0.2", 443, false)
+	want("after a restart", "10.0.0.9", 80, false)
+	if second.Failed()[EndpointDirection{web.ID, model.Ingress}] == nil {
+		t.Errorf("failed: %v, want that the table is short", second.Failed())
+	}
 }

@@ -50,18 +50,36 @@ func newTables(k *kernel) *tables {
 	return &tables{kernel: k, list: map[table.ID]published{}}
 }
 
-// open opens the slots, those of a snapshot being in use.
+// open opens the slots, those of a snapshot being in use, and notes which tables of it are short.
 func (t *tables) open(s *plan.Snapshot) error {
 	var inUse []uint32
 	for _, table := range s.Tables {
 		inUse = append(inUse, uint32(table.ID))
 	}
-	opened, err := t.kernel.maps.OpenSlots(inUse)
+	opened, err := t.kernel.maps.OpenSlots(inUse, classesOf(s))
 	if err != nil {
 		return err
 	}
+	for i := range s.Tables {
+		s.Tables[i].Short = opened.Short(uint32(s.Tables[i].ID))
+	}
 	t.slots = opened
 	return nil
+}
+
+// classesOf are the classes of a snapshot that addresses have and whose sets are known.
+func classesOf(s *plan.Snapshot) []uint32 {
+	had := map[uint32]bool{}
+	for _, a := range s.Addrs {
+		had[a.Class] = true
+	}
+	var ids []uint32
+	for _, class := range s.Classes {
+		if had[class.ID] {
+			ids = append(ids, class.ID)
+		}
+	}
+	return ids
 }
 
 // slot is that of a table; 0: it is not in the kernel.
@@ -174,12 +192,12 @@ func byTable(changes []plan.RowChange) iter.Seq2[table.ID, []plan.RowChange] {
 	}
 }
 
-// addRows adds rows to a table, if it is in the kernel: it may have been refused, or lost. bpfmaps.ErrNoRoom: it is as it
+// addRows adds rows to a table, if it is in the kernel: it may have been refused, or lost, or may have none. bpfmaps.ErrNoRoom: it is as it
 // was.
 func (t *tables) addRows(id table.ID, changes []plan.RowChange) error {
 	p := t.list[id]
 	switch {
-	case p.slot == 0:
+	case p.slot == 0 || p.walked:
 		return nil
 	case p.table == nil:
 		rows := make([]bpfmaps.Row, len(changes))
