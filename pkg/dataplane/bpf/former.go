@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"hash/maphash"
+	"maps"
 	"net/netip"
 )
 
@@ -11,20 +12,31 @@ import (
 type former struct {
 	resumed bool                // there was an earlier agent, and the table has not been read since the first plan
 	asked   map[netip.Addr]bool // addresses that count so, until they have an owner
-	// others are interfaces that an agent with another map layout has judged: their endpoints had their addresses before.
-	others  map[uint32]bool
+	// others are interfaces that an agent with another map layout has judged, with their names: their endpoints had their addresses before.
+	others  map[uint32]string
 	due     bool     // the table is to be read
 	reading *addrSet // what the reading under way finds; nil: it does not look for that
 	found   *addrSet // addresses that had connections; nil: not known, or of no interest
 }
 
-func (f *former) resume(earlier Earlier) {
-	f.resumed, f.others = earlier.Guarded || earlier.Others != nil, earlier.Others
+// resume notes what earlier agents have attached, to which of the interfaces that there are.
+func (f *former) resume(earlier Earlier, interfaces map[string]uint32) {
+	f.resumed, f.others = earlier.Guarded || earlier.Others != nil, map[uint32]string{}
+	for name, ifindex := range interfaces {
+		if earlier.Others[ifindex] {
+			f.others[ifindex] = name
+		}
+	}
+}
+
+// observe notes which interfaces there are. One that has come since has not been judged, whatever its number.
+func (f *former) observe(interfaces map[string]uint32) {
+	maps.DeleteFunc(f.others, func(ifindex uint32, name string) bool { return interfaces[name] != ifindex })
 }
 
 // asks reports whether an address without an owner may have connections of a former one, before an endpoint has it on an interface.
 func (f *former) asks(ifindex uint32, a netip.Addr) bool {
-	if f.asked[a] || f.others[ifindex] || !f.resumed && !f.found.has(a) {
+	if _, judged := f.others[ifindex]; judged || f.asked[a] || !f.resumed && !f.found.has(a) {
 		return false
 	}
 	f.asked[a] = true

@@ -35,9 +35,9 @@ func newHeirs(tracks func() bool) *heirs {
 
 // resume notes the owners that earlier agents have left. An agent that has ended before it was guarded has not had time to note all owners, so an
 // address without one says nothing then, nor while another dataplane judges: earlier is zero. has reports whether the endpoint of an interface is in
-// force and has an address.
-func (h *heirs) resume(earlier Earlier, owners map[netip.Addr]uint32, has func(ifindex uint32, a netip.Addr) bool) {
-	h.former.resume(earlier)
+// force and has an address; interfaces are those that there are.
+func (h *heirs) resume(earlier Earlier, interfaces map[string]uint32, owners map[netip.Addr]uint32, has func(ifindex uint32, a netip.Addr) bool) {
+	h.former.resume(earlier, interfaces)
 	for a, ifindex := range owners {
 		if has(ifindex, a) {
 			h.owners[a] = ifindex
@@ -51,7 +51,7 @@ func (h *heirs) resume(earlier Earlier, owners map[netip.Addr]uint32, has func(i
 // owners. An earlier agent may have ended in a switch, before it had made endpoints of all addresses. So an address without an owner says nothing.
 func (h *heirs) follow() {
 	h.due = map[netip.Addr]bool{}
-	h.former.resume(Earlier{})
+	h.former.resume(Earlier{}, nil)
 }
 
 // change notes that an address has another owner from here on, or none. If the kernel tracks no connections there are none of the former one.

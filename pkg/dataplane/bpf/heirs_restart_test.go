@@ -240,3 +240,34 @@ func TestAStopEndsConnectionsThatAreDue(t *testing.T) {
 		t.Errorf("connections of %v are ended", ended)
 	}
 }
+
+// An agent with another map layout has judged the interface of a pod whose object had gone before the next agent started. The interface goes, too,
+// and one that comes later gets its number, and its pod the address.
+func TestTheNumberOfAnInterfaceOfAnotherMapLayoutBringsNoConnections(t *testing.T) {
+	testutil.Privileged(t)
+	host := NewFakeHost()
+	host.Past, host.Connected = Earlier{Others: map[uint32]bool{1000: true, 1001: true}}, []netip.Addr{netip.MustParseAddr("10.0.2.1")}
+	s := host.slowTable()
+	dp, graph := openSmallOn(t, host, testutil.BPFFS(t), nil), calc.New("n")
+	defer mustClose(t, dp)
+	graph.Apply(restartStages[0].updates())
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	delete(host.Ifaces, "cali0")
+	host.News = []uint32{1001}
+	applyUntil(t, dp, "the table to be read", func(error) bool { return !dp.kernel.heirs.former.resumed })
+	host.Ifaces["cali9"], host.News = 1001, []uint32{1001}
+	graph.Apply([]model.Update{endpoint4("heir", "cali9", "10.0.2.1", nil)})
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	if dp.has(1001) {
+		host.Ending = func(map[netip.Addr]bool) error { return nil }
+		t.Fatal("the heir is open before connections of the former pod are ended")
+	}
+	ended := make(chan struct{})
+	go func() { // the table rests after it has been read
+		defer close(ended)
+		s.begins(t, "10.0.2.1")
+		s.end <- nil
+	}()
+	applyUntil(t, dp, "the heir to be open", func(error) bool { return dp.has(1001) })
+	<-ended
+}

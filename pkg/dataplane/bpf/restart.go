@@ -43,7 +43,7 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 	if s.kernel.other.judges() {
 		earlier = Earlier{}
 	}
-	s.kernel.heirs.resume(earlier, owners, s.endpoints.entries.inForce)
+	s.kernel.heirs.resume(earlier, s.interfaces.byName, owners, s.endpoints.entries.inForce)
 	return found, errors.Join(err, attachErr)
 }
 

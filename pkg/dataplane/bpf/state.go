@@ -80,6 +80,7 @@ func (s *state) resync() resync {
 func (s *state) observe() {
 	s.plans.Compiler.HostAddrs(s.kernel.host.Addrs())
 	touched := s.interfaces.observe()
+	s.kernel.heirs.former.observe(s.interfaces.byName)
 	s.endpoints.observe(touched)
 }
 
