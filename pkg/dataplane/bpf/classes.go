@@ -27,13 +27,15 @@ type classSets struct {
 	leaving []uint32            // of busy; packets have left them
 	quiet   <-chan error        // delivers when retired can be removed; nil: nothing to wait for
 
+	most       int                 // entries that the map has room for
 	walked     bool                // every policy is walked, so no class may be unrecorded
 	unrecorded map[uint32][]uint32 // the sets of those classes; nil: unknown, since an earlier agent left them out
 	version    uint64              // grows when they change
 }
 
-func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits], walked bool) *classSets {
-	return &classSets{sets: sets, chunks: map[uint32][]uint32{}, busy: map[uint32]bool{}, walked: walked, unrecorded: map[uint32][]uint32{}}
+// newClassSets is for a map that has room for so many entries.
+func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits], most int, walked bool) *classSets {
+	return &classSets{sets: sets, most: most, chunks: map[uint32][]uint32{}, busy: map[uint32]bool{}, walked: walked, unrecorded: map[uint32][]uint32{}}
 }
 
 // open is called once the slots are open.
@@ -122,6 +124,9 @@ func (c *classSets) record() error {
 			return fmt.Errorf("%w: those of class %d are not known until its addresses have another one", errUnrecorded, class)
 		}
 	}
+	if !c.fits() { // each change of a policy that is walked comes here, and an attempt takes tens of milliseconds
+		return errUnrecorded
+	}
 	for _, write := range []func(class uint32, chunks map[uint32]bpf.SetBits){c.begin, c.write, c.complete} {
 		for class, sets := range c.unrecorded {
 			write(class, chunksOf(sets))
@@ -134,6 +139,26 @@ func (c *classSets) record() error {
 	clear(c.unrecorded)
 	c.version++
 	return nil
+}
+
+// fits reports whether the map has room for the sets of all unrecorded classes.
+func (c *classSets) fits() bool {
+	room := c.most - c.sets.Len()
+	for class, sets := range c.unrecorded {
+		last := uint32(math.MaxUint32)
+		for _, set := range sets { // ascending
+			if chunk := set >> 9; chunk != last {
+				last = chunk
+				if _, there := c.sets.Believed(bpf.ClassChunk{Class: class, Chunk: chunk}); !there {
+					room--
+				}
+			}
+		}
+		if room < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *classSets) begin(class uint32, chunks map[uint32]bpf.SetBits) {

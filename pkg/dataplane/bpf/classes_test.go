@@ -21,7 +21,7 @@ func (leftSlots) Quiesce() <-chan error {
 // end none is left.
 func TestAPlanForgetsFewClasses(t *testing.T) {
 	kernel := bpfmaps.NewFake[bpf.ClassChunk, bpf.SetBits]("class_sets", 0)
-	c := newClassSets(bpfmaps.NewTable(kernel), false)
+	c := newClassSets(bpfmaps.NewTable(kernel), 100, false)
 	c.open(leftSlots{})
 	const many = 5 * fewForgotten
 	var list []classes.Class

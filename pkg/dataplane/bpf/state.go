@@ -35,7 +35,7 @@ type state struct {
 func newState(c dataplane.Config, k *kernel) (*state, error) {
 	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), pace: plans.NewPace(time.Now)}
 	s.tables = newTables(k)
-	s.classes = newClassSets(k.maps.ClassSets, c.Interpret)
+	s.classes = newClassSets(k.maps.ClassSets, int(k.maps.MaxEntries(bpf.MargayMapClassSets)), c.Interpret)
 	s.addresses = newAddresses(k.maps.Addresses)
 	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
 	s.renewal = renewal{kernel: k, roster: s.endpoints.roster, retry: plans.NewBackoff(time.Now)}
