@@ -3,6 +3,7 @@ package calc
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -206,4 +207,38 @@ func TestRulesOfServicesWithoutRoomFailClosed(t *testing.T) {
 	want("[Deny 1 ports Deny in "+past+" or 4096 ports, tcp (1)]", "[Deny in service evil/s (1) Deny in "+past+" (1)]", 1)
 	flushed(t, g, dp, model.Absent(backendsOf("evil/s", "a", 1, 1, 1)), backendsOf("evil/s", "b", 2, 1, 2))
 	want("[Deny 2 ports]", "[Deny in service evil/s (1)]", 0)
+}
+
+// A network set that has room keeps it while it changes in parts, with other prefixes or other labels, whatever others come meanwhile.
+func TestANetworkSetThatChangesInPartsKeepsItsRoom(t *testing.T) {
+	ofShop := func(first byte, n int, labels ...string) model.NetworkSetUpdate {
+		u := found("shop", "large", "yes", 0, 0)
+		for _, l := range labels {
+			u.Set.Labels[l] = "on"
+		}
+		for i := range n {
+			u.Set.Nets = append(u.Set.Nets, netip.PrefixFrom(netip.AddrFrom4([4]byte{first, 0, 0, byte(i)}), 32))
+		}
+		return u
+	}
+	for name, now := range map[string]model.NetworkSetUpdate{
+		"other prefixes": ofShop(10, 20), "other labels": ofShop(10, 20, "more"), "none in the end": ofShop(10, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, dp := newGraph(thisNode), newDataplane()
+			g.room.common, g.room.assured = 50, 0
+			g.InParts(2)
+			flushed(t, g, dp, pod("shop/a", "10.0.0.1"), policyOf("p", "all()", fromSelector("found == 'yes'")), model.InSync{})
+			for flushed(t, g, dp, ofShop(20, 20)); len(g.Turning()) > 0; {
+				flushed(t, g, dp)
+			}
+			flushed(t, g, dp, now)
+			for i := 0; len(g.Turning()) > 0 || i < 10; i++ {
+				flushed(t, g, dp, found("evil", fmt.Sprint(i), "yes", 4, i))
+				if g.networkSets[now.ID].hasNoRoom() {
+					t.Fatalf("it has no room after %d parts: %+v", 1+i, g.room)
+				}
+			}
+		})
+	}
 }

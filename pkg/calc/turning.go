@@ -120,6 +120,9 @@ func (t *networkSetTable) advance() {
 		s := t.turning[0]
 		t.turning = t.turning[1:]
 		left -= s.step(t.most)
+		if !t.fits(s) {
+			s.complete()
+		}
 		if t.show(s); !s.isDone() {
 			t.turning = append(t.turning, s)
 		}
@@ -134,8 +137,20 @@ func (t *networkSetTable) finish(id model.NetworkSetID) {
 	}
 	s := t.turning[i]
 	t.turning = slices.Delete(t.turning, i, i+1)
-	s.joined, s.left = len(netsOf(s.now)), len(netsOf(s.was))
+	s.complete()
 	t.show(s)
+}
+
+// fits reports whether there is room for what a change has come to. Others may have come since it began, and in the middle there may be more
+// prefixes than before and after: the network set is not to lose its room to them.
+func (t *networkSetTable) fits(s *turning) bool {
+	n := s.joined + len(netsOf(s.was)) - s.left
+	for _, id := range []model.NetworkSetID{s.id, before(s.id)} {
+		if ns := t.networkSets[id]; ns != nil {
+			n -= ns.Value.extra.held.nets
+		}
+	}
+	return t.room.has(s.id.Namespace, n)
 }
 
 // show puts what a change has come to into the sets.
@@ -155,12 +170,13 @@ func (t *networkSetTable) show(s *turning) {
 	case s.alike || s.was == nil:
 		t.put(s.id, value, joined, out)
 	default:
-		t.put(s.id, value, joined, out)
+		// Those that go make room for those that come.
 		if of := t.networkSets[before(s.id)]; of != nil && len(rest) > 0 {
 			t.put(before(s.id), of.value, rest, s.out)
 		} else {
 			t.put(before(s.id), nil, nil, false)
 		}
+		t.put(s.id, value, joined, out)
 	}
 }
 
@@ -174,6 +190,9 @@ func netsOf(s *model.NetworkSet) []netip.Prefix {
 func (s *turning) isDone() bool {
 	return s.joined == len(netsOf(s.now)) && s.left == len(netsOf(s.was))
 }
+
+// complete has the whole change come to its end.
+func (s *turning) complete() { s.joined, s.left = len(netsOf(s.now)), len(netsOf(s.was)) }
 
 // isLarge reports whether more than so many prefixes change. Lists that do not ascend are no objects' of a cluster, and change at once.
 func (s *turning) isLarge(most int) bool {
