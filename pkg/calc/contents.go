@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"container/list"
 	"iter"
 	"net/netip"
 )
@@ -21,7 +22,8 @@ type extra struct {
 	source []netip.Prefix // its further sources are
 	claims []netip.Addr   // of a particular endpoint: all addresses it claims; addrList has those it owns
 
-	held *held // of a network set
+	held *held         // of a network set
+	left *list.Element // of one that is left out of a set, see netsFound
 
 	out         bool // a network set that is past the limit of its namespace
 	particular  bool // an endpoint that is one of the following, or may not own all addresses it claims

@@ -11,6 +11,7 @@ type serviceSets struct {
 	backends backends
 	defined  map[definitionKey]*definition
 	crowded  map[model.EndpointSliceID]*backendSlice // there is no room for them among those of all namespaces
+	untried  bool                                    // maybe there is now for some
 	room     *room
 	sets     *setTable
 }
@@ -80,19 +81,22 @@ func (x *serviceSets) withoutRoom() map[model.ServiceKey]struct{} {
 // mostAdmitted is how many addresses are counted in at once for which there is room again.
 const mostAdmitted = 1 << 13
 
-// admit counts slices in full for which there is room now, and reports whether it has more to look at.
-func (x *serviceSets) admit() (more bool) {
+// admit counts slices in full for which there is room now.
+func (x *serviceSets) admit() {
+	if !x.untried {
+		return
+	}
 	n := 0
 	for id, s := range x.crowded {
 		if n >= mostAdmitted {
-			return true
+			return
 		}
 		if x.room.has(id.Namespace, len(s.Addrs)) {
 			x.exchange(id, s, x.backends.as(id, s.EndpointSlice))
 			n += len(s.Addrs)
 		}
 	}
-	return false
+	x.untried = false
 }
 
 // update replaces EndpointSlices; nil removes one. It replaces those, too, for which there is room now, or none any more.

@@ -55,7 +55,7 @@ func (g *Graph) Flush() model.Changes {
 
 	g.networkSetTable.inSync = true
 	out := model.Changes{Endpoints: g.resolve(), Sets: g.sets.changes(), InSync: true}
-	g.sets.forgetRepopulated()
+	empty(&g.sets.repopulated) // new definitions were built with the ports that they have
 	g.dirty.reset()
 	return out
 }

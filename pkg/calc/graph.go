@@ -19,6 +19,7 @@
 //	pack.go, unpack.go         the rules of all policies as they came, in little memory
 //	allotment.go, room.go      what Services and network sets of one namespace may contribute, and those of all
 //	networks.go, coarse.go     how many prefixes of network sets the selectors of one namespace may find; rules fail closed for the rest
+//	leftout.go                 which are counted in again when there is room
 //	numbers.go, past.go        how many numbers the pods of one namespace may give a name of ports
 //	spending.go, relief.go     what the selectors of one namespace may find, when its policies come and later
 //	local.go, tiers.go,        the ordered policy of every local endpoint

@@ -18,6 +18,7 @@ func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g, dp, w, namespaces := newGraph(thisNode), newDataplane(), world{}, []string{"a", "b", "evil", "shop"}
 		g.sets.spending.limit, g.sets.spending.perItem = rapid.IntRange(4, 32).Draw(t, "limit"), oneOf(t, "per item", 0, 0, 0, 2)
+		g.sets.selected.found.tries = rapid.IntRange(1, 20).Draw(t, "tries")
 		g.sets.relief.every, g.sets.selected.found.most = rapid.IntRange(1, 4).Draw(t, "every"), rapid.IntRange(2, 60).Draw(t, "prefixes found")
 		if rapid.Bool().Draw(t, "few references") {
 			g.sets.spending.references = rapid.IntRange(1, 8).Draw(t, "references")
@@ -74,7 +75,7 @@ func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
 		requireSame(t, fresh(t, thisNode, w), dp)
 		g.InParts(0)
 		checkEmptied(t, g, dp, w)
-		if n := len(g.sets.selected.found.spent) + len(g.sets.selected.found.short) + len(g.sets.room.by) + len(g.sets.relief.later) + len(g.sets.relief.refused); n != 0 {
+		if n := len(g.sets.selected.found.spent) + len(g.sets.selected.found.short) + len(g.sets.selected.found.lacking) + g.sets.selected.found.left.Len() + len(g.sets.room.by) + len(g.sets.relief.later) + len(g.sets.relief.refused); n != 0 {
 			t.Fatalf("something is left: %+v, %+v", g.sets.selected.found, g.sets.relief)
 		}
 	})

@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"container/list"
 	"fmt"
 	"strings"
 )
@@ -18,6 +19,11 @@ type netsFound struct {
 	spent map[pairing]int
 	room  *room
 	short map[*definition]struct{} // something is left out of them
+
+	left    *list.List                // the *items that are, and maybe some that are not any more, in their turn to be looked at
+	lacking map[string]map[string]int // who pays for how many definitions that network sets of a namespace are left out of, by that
+	untried int                       // so many of left were not looked at since there has been more room
+	tries   int                       // mostTried
 }
 
 // pairing is whose selectors find whose network sets.
@@ -33,7 +39,7 @@ type taken struct {
 }
 
 func newNetsFound(r *room) *netsFound {
-	return &netsFound{most: MaxNetsFound, room: r, spent: map[pairing]int{}, short: map[*definition]struct{}{}}
+	return &netsFound{most: MaxNetsFound, room: r, spent: map[pairing]int{}, short: map[*definition]struct{}{}, left: list.New(), lacking: map[string]map[string]int{}, tries: mostTried}
 }
 
 // isGlobal reports whether an account is that of policies without a namespace, for which there is no limit.
@@ -44,6 +50,9 @@ func (f *netsFound) join(account string, d *definition) {
 	put(&d.accounts, account, struct{}{})
 	for namespace, of := range d.taken {
 		f.spend(pairing{account, namespace}, of.nets)
+		if of.left > 0 {
+			f.lack(account, namespace, 1)
+		}
 	}
 }
 
@@ -51,6 +60,9 @@ func (f *netsFound) leave(account string, d *definition) {
 	delete(d.accounts, account)
 	for namespace, of := range d.taken {
 		f.spend(pairing{account, namespace}, -of.nets)
+		if of.left > 0 {
+			f.lack(account, namespace, -1)
+		}
 	}
 }
 
@@ -85,11 +97,15 @@ func (f *netsFound) isRoom(d *definition, namespace string, n int) bool {
 		return true
 	}
 	for account := range d.accounts {
-		if isGlobal(account) || f.spent[pairing{account, namespace}]+n <= f.most {
+		if f.isRoomOf(account, namespace, n) {
 			return true
 		}
 	}
 	return false
+}
+
+func (f *netsFound) isRoomOf(account, namespace string, n int) bool {
+	return isGlobal(account) || f.spent[pairing{account, namespace}]+n <= f.most
 }
 
 // note records that an item joins a definition, or with -1 leaves it, and reports whether its addresses are to be counted in, or out.
@@ -105,8 +121,10 @@ func (f *netsFound) note(d *definition, it *item, delta int32) bool {
 	case delta > 0 && (!f.room.hasFor(it) || !f.isRoom(d, namespace, n)):
 		of.crowded = of.crowded || !f.isRoom(d, namespace, n)
 		f.room.short = f.room.short || !f.room.hasFor(it)
-		of.left++
-		f.short[d] = struct{}{}
+		f.omit(d, namespace, of, 1)
+		if it.Value.extra.left == nil {
+			it.Value.extra.left = f.left.PushBack(it)
+		}
 		return false
 	case delta > 0:
 		of.items[it] = struct{}{}
@@ -117,8 +135,7 @@ func (f *netsFound) note(d *definition, it *item, delta int32) bool {
 		f.room.drop(it)
 		f.add(d, namespace, -n)
 	default:
-		of.left--
-		of.crowded = of.crowded && of.left > 0
+		f.omit(d, namespace, of, -1)
 	}
 	if len(of.items)+of.left == 0 {
 		delete(d.taken, namespace)

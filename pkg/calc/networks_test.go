@@ -95,7 +95,7 @@ func TestSelectorsFindSoManyPrefixesThatComeLater(t *testing.T) {
 	wantFound(t, g, 0)
 	flushed(t, g, dp, found("evil", "a", "yes", 10, 3), model.Absent(finder("evil", 0, 2)), model.Absent(finder("shop", 0, 2)))
 	wantFound(t, g, 8*10)
-	if flushed(t, g, dp, model.Absent(finder("", 0, 2))); len(g.sets.selected.found.spent)+len(g.sets.selected.found.short) > 0 {
+	if flushed(t, g, dp, model.Absent(finder("", 0, 2))); len(g.sets.selected.found.spent)+len(g.sets.selected.found.short)+len(g.sets.selected.found.lacking)+g.sets.selected.found.left.Len() > 0 {
 		t.Error("something is left")
 	}
 }
@@ -118,5 +118,27 @@ func TestATenantWithTheSameSelectorFindsWhatAnotherHasNoRoomFor(t *testing.T) {
 	flushed(t, g, dp, finder("shop", full, 1))
 	if of(full) != 10 {
 		t.Errorf("the selector of shop finds %d prefixes, want 10", of(full))
+	}
+}
+
+// What is left out is counted in when there is room, however many pods the selector finds besides, and whoever has very many network sets for
+// which there is none.
+func TestNetworkSetsThatAreLeftOutHaveTheirTurn(t *testing.T) {
+	g, dp := New(thisNode, WithRoom(1)), newDataplane()
+	updates := []model.Update{pod("shop/a", "10.0.0.1"), policyOf("p", "all()", fromSelector("all()")), model.InSync{}}
+	for i := range mostTried + 1000 {
+		updates = append(updates, pod(fmt.Sprint("other/p", i), fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250), on("node-2"), label("n", fmt.Sprint(i%1000))))
+	}
+	flushed(t, g, dp, updates...)
+	for i := range mostTried + 1000 {
+		updates = append(updates, found("evil", fmt.Sprint("s", i), "yes", 6, i))
+	}
+	flushed(t, g, dp, append(updates, found("shop", "s", "yes", 5, 1))...)
+	if n := g.sets.selected.found.left.Len(); n != mostTried+1001 {
+		t.Fatalf("%d network sets are left out", n)
+	}
+	g.room.common, g.room.freed = 5, true
+	if flushed(t, g, dp); g.networkSets[model.NetworkSetID{Namespace: "shop", Name: "s"}].hasNoRoom() {
+		t.Error("there is room for a network set, and it is left out")
 	}
 }

@@ -85,15 +85,20 @@ func (t *networkSetTable) put(id model.NetworkSetID, value *model.NetworkSet, ne
 		t.networkSets[id] = ns
 		if was != nil && was.Group() == ns.Group() {
 			t.exchange(&was.item, &ns.item)
-			t.sets.selected.labels.Leave(&was.item)
+			t.leave(was)
 			return
 		}
 		t.sets.enter(&ns.item)
 	}
 	if was != nil {
 		t.sets.exit(&was.item)
-		t.sets.selected.labels.Leave(&was.item)
+		t.leave(was)
 	}
+}
+
+func (t *networkSetTable) leave(ns *networkSet) {
+	t.sets.selected.found.forget(&ns.item)
+	t.sets.selected.labels.Leave(&ns.item)
 }
 
 // exchange counts one network set in for another of the same group. That takes time for where their lists differ between

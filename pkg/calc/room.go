@@ -18,8 +18,7 @@ type room struct {
 	common, assured, each int // the limits above
 	by                    map[string]share
 	all                   share
-	freed                 bool // some of it, or of netsFound, since admit
-	untried               bool // there may be room for something that admit has not looked at
+	freed                 bool // some of it, or of netsFound, since admit; or somebody has come who has room of netsFound
 	short                 bool // something was left out, at some time
 
 	services map[model.ServiceKey]struct{} // whose external addresses are left out for want of room

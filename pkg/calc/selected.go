@@ -167,37 +167,3 @@ func (x *selectedSets) exchange(d *definition, was, now *item, out, in []netip.P
 		x.countAll(d, leftOut, slices.Values(was.Value.covering()), -1)
 	}
 }
-
-// mostTried is how many network sets are tried in one flush, of those that may be left out.
-const mostTried = 1 << 14
-
-// admit counts network sets in that were left out of definitions, where there is room now, and reports whether there are more to try.
-func (x *selectedSets) admit() (more bool) {
-	tries := mostTried
-	for d := range x.found.short {
-		if tries = x.admitTo(d, tries); tries == 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// admitTo does that for one definition. It tries so many items at most, and returns how many of the tries remain.
-func (x *selectedSets) admitTo(d *definition, tries int) (remaining int) {
-	for gr := range d.selection.Groups() {
-		namespace, _ := namespaceOf(gr)
-		for it := range gr.Items() {
-			if tries--; tries <= 0 {
-				return 0
-			}
-			if n := it.Value.nets(); n > 0 && !d.has(namespace, it) && x.found.room.hasFor(it) && x.found.isRoom(d, namespace, n) {
-				x.addToSets(d, it, -1)
-				x.addToSets(d, it, 1)
-			}
-		}
-	}
-	if !d.isShort() {
-		delete(x.found.short, d)
-	}
-	return tries
-}

@@ -1,8 +1,6 @@
 package calc
 
 import (
-	"maps"
-	"math"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/labelindex"
@@ -85,11 +83,20 @@ func (x *setIndex) undefine(d *definition) {
 
 // admit counts in, where there is room now, what was left out for want of it. The rest is for later flushes.
 func (x *setIndex) admit() {
-	if !x.room.freed && !x.room.untried {
-		return
+	if x.room.freed {
+		x.room.freed, x.services.untried, x.selected.found.untried = false, true, x.selected.found.left.Len()
 	}
-	x.room.freed = x.services.admit()
-	x.room.untried = x.selected.admit()
+	x.services.admit()
+	x.selected.admit()
+}
+
+// hasUntried reports whether there may be room for something that is left out.
+func (x *setIndex) hasUntried() bool {
+	services, networkSets := len(x.services.crowded), x.selected.found.left.Len()
+	if x.room.freed {
+		return services+networkSets+len(x.room.services) > 0
+	}
+	return x.services.untried && services > 0 || x.selected.found.untried > 0
 }
 
 // use replaces the definitions a ruleset uses.
@@ -99,8 +106,8 @@ func (x *setIndex) use(rs *ruleset, now map[*definition]struct{}) {
 			d.users[rs] = struct{}{}
 			if x.spending.hold(rs.account(), d) {
 				x.selected.found.join(rs.account(), d)
-				if d.isShort() { // of others who pay for it; this one has room of its own
-					x.selected.admitTo(d, math.MaxInt)
+				if d.isShort() { // of others who pay for it; this one has room of its own, which is for the next flush
+					x.room.freed = true
 				}
 			}
 		}
@@ -127,17 +134,6 @@ func (x *setIndex) dropUnused() {
 		}
 	}
 	empty(&x.unused)
-}
-
-// forgetRepopulated is for the end of a flush: new definitions were built with the ports that they have. What remains are those of which network
-// sets were left out until rules of another namespace came to refer to them.
-func (x *setIndex) forgetRepopulated() {
-	maps.DeleteFunc(x.repopulated, func(d *definition, _ struct{}) bool {
-		return d.sets[leftOut] == nil || x.definitions[d.key] != d || slices.Equal(d.ports, d.livePorts())
-	})
-	if len(x.repopulated) == 0 {
-		empty(&x.repopulated)
-	}
 }
 
 // reconcilePorts drops the sets of definitions, by port or past a limit, that have lost their last member, and returns the rulesets that

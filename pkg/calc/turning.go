@@ -53,7 +53,7 @@ func (g *Graph) Turning() map[string]bool {
 // HasMore reports whether the next Flush has something to do without any update, though Turning names no namespace: there may be room now for
 // what is left out of sets, or members of sets leave later than others come. Nothing newer need wait for it.
 func (t *networkSetTable) HasMore() bool {
-	return len(t.sets.repopulated) > 0 || t.sets.isWithheld() || t.room.freed && len(t.sets.selected.found.short)+len(t.sets.services.crowded)+len(t.room.services) > 0
+	return t.sets.isWithheld() || t.sets.hasUntried()
 }
 
 // begin starts to replace a network set in parts; false: it is to be replaced at once. now has the prefixes that count.
