@@ -52,6 +52,8 @@ func (x *serviceSets) contribute(id model.EndpointSliceID, s *backendSlice) {
 	}
 	switch n := len(s.Addrs); {
 	case s.standing == covered:
+	case s.LeftOut: // by another graph, and for good
+		s.crowded = true
 	case x.room.has(id.Namespace, n):
 		s.held = n
 		x.room.spend(id.Namespace, n)
@@ -132,7 +134,7 @@ func (x *serviceSets) replace(id model.EndpointSliceID, value *model.EndpointSli
 	if was == nil && now == nil || was != nil && now != nil && was.standing == now.standing && equalSlices(was.EndpointSlice, value) {
 		return
 	}
-	if was != nil && now != nil && was.standing == now.standing && slices.Equal(was.Addrs, now.Addrs) {
+	if was != nil && now != nil && was.standing == now.standing && was.LeftOut == now.LeftOut && slices.Equal(was.Addrs, now.Addrs) {
 		now.contributed, now.crowded = was.contributed, was.crowded
 		now.held, was.held = was.held, 0
 	}
@@ -145,7 +147,7 @@ func (x *serviceSets) exchange(id model.EndpointSliceID, was, now *backendSlice)
 		x.release(id, was)
 	}
 	x.backends.put(id, now)
-	if now != nil && now.crowded {
+	if now != nil && now.crowded && !now.LeftOut {
 		x.crowded[id] = now
 	}
 	x.countSlice(id, now, 1)
@@ -153,7 +155,7 @@ func (x *serviceSets) exchange(id model.EndpointSliceID, was, now *backendSlice)
 }
 
 func equalSlices(a, b *model.EndpointSlice) bool {
-	return a == b || a.Service == b.Service && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Ports, b.Ports)
+	return a == b || a.Service == b.Service && a.LeftOut == b.LeftOut && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Ports, b.Ports)
 }
 
 // countSlice counts a slice, which may be nil, into (or out of) the sets of the definitions by its Service.

@@ -172,7 +172,11 @@ func (e *extract) rest() []model.Update {
 		e.updates = append(e.updates, model.ServiceUpdate{Key: key, Service: s})
 	}
 	for id, s := range g.sets.services.backends.slices {
-		e.updates = append(e.updates, model.EndpointSliceUpdate{ID: id, Slice: s.EndpointSlice})
+		value := s.EndpointSlice
+		if s.crowded {
+			value = &model.EndpointSlice{Service: value.Service, Addrs: value.Addrs, Ports: value.Ports, LeftOut: true}
+		}
+		e.updates = append(e.updates, model.EndpointSliceUpdate{ID: id, Slice: value})
 	}
 	return e.updates
 }

@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -210,4 +211,26 @@ func TestFlushesBeforeInSyncMakeNoDifference(t *testing.T) {
 		}
 		requireSame(t, fresh(t, g.node, w), dp)
 	})
+}
+
+// What is left out for want of room is left out of a part of the datastore, too, where there would be room for it.
+func TestAPartLeavesOutWhatTheWholeLeavesOut(t *testing.T) {
+	g, dp := New(thisNode, WithRoom(1)), newDataplane()
+	deny := policyOf("found", "projectcalico.org/namespace == 'shop'", model.Rule{Action: model.Deny, Source: model.Entity{Selector: sel("found == 'yes'")}})
+	flushed(t, g, dp, pod("shop/a", "10.0.0.1"), toService(model.Deny, "evil/s"), deny, model.InSync{},
+		backendsOf("evil/s", "s", 20, 3, 2), found("evil", "n", "yes", 3, 1))
+	for _, addr := range []string{"20.0.0.1", "20.77.0.1", "100.77.0.1"} {
+		part := everywhere(g.Around([]model.EndpointID{id("shop/a")}, addrs(addr)))
+		for _, d := range []model.Direction{model.Ingress, model.Egress} {
+			want, got := rulesOf(t, g, "shop/a", d), rulesOf(t, part, "shop/a", d)
+			if fmt.Sprint(want) != fmt.Sprint(got) {
+				t.Errorf("%s: rules of the part %q, want %q", addr, got, want)
+			}
+		}
+	}
+	for _, u := range g.Sample() {
+		if s, is := u.(model.EndpointSliceUpdate); is && !s.Slice.LeftOut {
+			t.Error("an EndpointSlice of the sample is not left out")
+		}
+	}
 }

@@ -315,6 +315,8 @@ type EndpointSlice struct {
 	Service ServiceKey
 	Addrs   []netip.Addr
 	Ports   []NamedPort
+	// LeftOut: there is no room for Addrs, so that the object counts as prefixes around them. No syncer sets it.
+	LeftOut bool
 }
 
 // Node is a cluster node.
