@@ -133,9 +133,9 @@ func TestPrefixesLeaveAfterTheirCoverHasJoined(t *testing.T) {
 		got := map[string]int{}
 		for id, members := range dp.Sets {
 			prefix, _, _ := strings.Cut(string(id), ":")
-			got[prefix] += len(members)
+			got[prefix+":"] += len(members)
 		}
-		if got[string(kindSelector)] != in || got[prefixPast] != out || g.HasMore() != more {
+		if got[string(kindSelector)+":"] != in || got[model.PrefixPast] != out || g.HasMore() != more {
 			t.Errorf("%s: %v, and more is to follow: %t", what, got, g.HasMore())
 		}
 	}
@@ -146,4 +146,28 @@ func TestPrefixesLeaveAfterTheirCoverHasJoined(t *testing.T) {
 	want("that leaves", 0, 2, false)
 	g.prefixes.most = 20
 	want("both count", 9, 0, false, found("evil", "a", "yes", 6, 1))
+}
+
+// A policy that is refused says what the sets of its earlier rules lack, which stay in force.
+func TestARefusedPolicySaysWhatIsLeftOut(t *testing.T) {
+	g, dp := market(t, 0, 1_000_000)
+	g.sets.spending.references, g.sets.room.common, g.sets.room.assured = 1, 5, 0
+	want := func(what, refused string, past int) {
+		t.Helper()
+		wantRefused(t, g, "", refused)
+		ep, _ := g.LocalEndpoint(id("shop/a"))
+		if got := ep.Ingress.Tiers[0].Policies[0].Past; len(got) != past || past > 0 && !got[0].IsPast() {
+			t.Errorf("%s: past are %v", what, got)
+		}
+	}
+	flushed(t, g, dp, finder("shop", 0, 1), found("evil", "a", "yes", 5, 1))
+	want("in force", "", 0)
+	flushed(t, g, dp, finder("shop", 0, 2))
+	want("refused", "finder", 0)
+	flushed(t, g, dp, found("evil", "b", "yes", 1, 2))
+	want("left out", "finder", 1)
+	flushed(t, g, dp, model.Absent(found("evil", "a", "yes", 5, 1)))
+	want("in again", "finder", 0)
+	flushed(t, g, dp, found("evil", "a", "yes", 5, 1), finder("shop", 0, 1))
+	want("in force again", "", 0)
 }

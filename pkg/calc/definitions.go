@@ -24,9 +24,6 @@ const (
 	kindNodes        kind = "node" // nodes that a selector selects by their own labels
 )
 
-// prefixPast is in place of the kind in the ids of sets of what is past a limit. Maybe no rule refers to such a set.
-const prefixPast = "out"
-
 // byPort reports whether a definition of the kind has a set for every protocol and port, rather than exactly one set.
 func (k kind) byPort() bool { return k == kindNamedPort || k == kindServicePort }
 
@@ -104,11 +101,11 @@ func (k definitionKey) id(p portKey) model.SetID {
 		text = "past\x00" + text
 	}
 	sum := sha256.Sum256([]byte(text))
-	prefix := string(k.kind)
+	prefix := string(k.kind) + ":"
 	if p.past {
-		prefix = prefixPast
+		prefix = model.PrefixPast
 	}
-	return model.SetID(prefix + ":" + base64.RawURLEncoding.EncodeToString(sum[:]))
+	return model.SetID(prefix + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
 
 // text describes one set of the definition to people: in Kubernetes' words where its rule is a Kubernetes object's.

@@ -38,6 +38,17 @@ func (d *definition) past() []pastSet {
 	return all
 }
 
+// past are the sets of that of all that a ruleset refers to, ascending.
+func (rs *ruleset) past() (all []model.SetID) {
+	for d := range rs.uses {
+		for _, p := range d.past() {
+			all = append(all, p.id)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // pastOf are those of a definition that a rule with the protocol may match; nil: with any.
 func pastOf(d *definition, protocol *uint8) []pastSet {
 	all := d.past()

@@ -43,7 +43,7 @@ func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, StagedAction: rs.action, Rules: b.all()}
 	if b.over {
 		// Sets that it used before stay defined: its earlier rules may still be in force.
-		rules.Rules, rules.Refused = nil, x.spending.over(rs, b.tooMany)
+		rules.Rules, rules.Refused, rules.Past = nil, x.spending.over(rs, b.tooMany), rs.past()
 		x.spending.refused[rs] = x.spending.sumOf(rs.account())
 		x.spending.tried[rs.account()] += b.spent - before
 		for d := range b.uses {
@@ -54,7 +54,7 @@ func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 		x.use(rs, b.uses)
 	}
 	if was := rs.rules; was != nil && was.Key == rules.Key && was.Staged == rules.Staged && was.StagedAction == rules.StagedAction && was.Refused == rules.Refused &&
-		equalRules(was.Rules, rules.Rules) {
+		slices.Equal(was.Past, rules.Past) && equalRules(was.Rules, rules.Rules) {
 		return false
 	}
 	rs.rules = rules

@@ -181,7 +181,7 @@ func (d *dataplane) checkReferences() error {
 		}
 	}
 	for id := range d.Sets {
-		if !used[id] && !strings.HasPrefix(string(id), prefixPast) {
+		if !used[id] && !id.IsPast() {
 			return fmt.Errorf("set %s is there but nothing refers to it", id)
 		}
 	}

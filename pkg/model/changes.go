@@ -1,6 +1,9 @@
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // SetID names a set of addresses. Equal definitions have equal ids, so that rules share sets. Ids that start with '@'
 // are reserved.
@@ -16,6 +19,12 @@ const (
 	// whole cluster: no other endpoint may send from them. No rule refers to it. It is there while there are any Sources.
 	SetOwnedAddrs SetID = "@owned-addresses"
 )
+
+// PrefixPast begins the ids of sets of what other sets lack, because it is past a limit. Maybe no rule refers to such a set.
+const PrefixPast = "out:"
+
+// IsPast reports whether a rule that refers to the set means by it what other sets lack.
+func (id SetID) IsPast() bool { return strings.HasPrefix(string(id), PrefixPast) }
 
 // Changes is the difference between two flushes, and nothing else.
 type Changes struct {
@@ -95,6 +104,7 @@ type PolicyRules struct {
 	// Refused says why its rules were not resolved: that would take resources that others need. Unless the policy is
 	// staged, its endpoints keep the policy they had, or are closed if they had none. Empty: the rules were resolved.
 	Refused string
+	Past    []SetID // of rules that were refused: sets of what those that their earlier rules refer to lack now
 	Credit  *Credit // of a shadow, for the rules
 }
 

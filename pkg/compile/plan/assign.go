@@ -104,8 +104,8 @@ func (s *assignment) assign(e *endpoint) {
 }
 
 // desiredProgram returns the desired program of one direction of an endpoint, and charges its namespace. If the policy cannot
-// be compiled or is over a limit, it is the applied program, or nil. A shadow never keeps its applied program: an outdated
-// staged verdict is of no use to the author of the staged policy.
+// be compiled or is over a limit, it is the applied program, or nil: also if that one would allow what its sets lack by now. A shadow never
+// keeps its applied program: an outdated staged verdict is of no use to the author of the staged policy.
 func (s *assignment) desiredProgram(e *endpoint, d int, l *localAddrs) *program {
 	at := EndpointDirection{e.id, model.Direction(d)}
 	prog, err := (*program)(nil), s.failures.bars(at)
@@ -123,7 +123,7 @@ func (s *assignment) desiredProgram(e *endpoint, d int, l *localAddrs) *program 
 	}
 	s.failures.note(at, err)
 	old := e.applied.programs[d]
-	if old == nil || isShadow(e.id) || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() {
+	if old == nil || isShadow(e.id) || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() || !old.outlives(e.directionPolicy(model.Direction(d))) {
 		return nil
 	}
 	s.ledger.charge(accountOf(e.id), old)
