@@ -96,7 +96,7 @@ func TestBackendsOfOneNamespaceAreBounded(t *testing.T) {
 		}
 		want := []string{
 			"Deny 0 ports", // its ports are too many besides
-			"Deny in service evil/s past 131072 backends of its namespace or 4096 ports, tcp (40010)",
+			"Deny in backends left out of service evil/s, tcp (40010)",
 			"Deny 3 ports",
 		}
 		if got := rulesOf(t, r.graph, "shop/a", model.Egress); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -124,7 +124,7 @@ func TestAGraphHasRoomForMaxBackends(t *testing.T) {
 	last := backendsOf("evil/s", "last", 2, 1, 1)
 	flushed(t, g, dp, pod("shop/a", "10.0.0.1"), toService(model.Deny, "evil/s"), model.InSync{})
 	past := func(members int) string {
-		return fmt.Sprintf("Deny in service evil/s past 131072 backends of its namespace or 4096 ports, tcp (%d)", members)
+		return fmt.Sprintf("Deny in backends left out of service evil/s, tcp (%d)", members)
 	}
 	for _, test := range []struct {
 		what    string
@@ -147,9 +147,9 @@ func TestAGraphHasRoomForMaxBackends(t *testing.T) {
 // A rule that refers to a Service whose backends do not all count fails closed, and no other one does.
 func TestRulesOfServicesWithTooManyBackendsFailClosed(t *testing.T) {
 	const (
-		past   = "service evil/s past 131072 backends of its namespace or 4096 ports, tcp (2)"
-		cover  = "service evil/s past 131072 backends of its namespace or 4096 ports, tcp (1)"
-		covers = "service evil/s past 131072 backends of its namespace (1)"
+		past   = "backends left out of service evil/s, tcp (2)"
+		cover  = "backends left out of service evil/s, tcp (1)"
+		covers = "backends left out of service evil/s (1)"
 	)
 	tests := []struct {
 		action             model.Action
@@ -209,7 +209,7 @@ func TestPortsOfOneServiceAreBounded(t *testing.T) {
 	}
 	want("as many as there is room for", "[Deny 4096 ports]", false)
 	r.apply(backendsOf("evil/s", "b", 2, 3, 1))
-	want("one more", "[Deny 0 ports Deny in service evil/s past 131072 backends of its namespace or 4096 ports, tcp (4)]", true)
+	want("one more", "[Deny 0 ports Deny in backends left out of service evil/s, tcp (4)]", true)
 	r.apply(backendsOf("evil/t", "b", 2, 3, 1))
 	want("the same of another Service", "[Deny 4096 ports]", false)
 }

@@ -129,12 +129,12 @@ func (d *definition) text(p portKey) string {
 		return "nodes " + k.selector
 	case kindServicePort:
 		if p.past {
-			return fmt.Sprintf("service %s past %d backends of its namespace or %d ports, %s", k.service, MaxBackends, MaxServicePorts, protocolName(p.protocol))
+			return fmt.Sprintf("backends left out of service %s, %s", k.service, protocolName(p.protocol))
 		}
 		return fmt.Sprintf("service %s port %d/%s", k.service, p.port, protocolName(p.protocol))
 	}
 	if p.past {
-		return fmt.Sprintf("service %s past %d backends of its namespace", d.key.service, MaxBackends)
+		return fmt.Sprintf("backends left out of service %s", d.key.service)
 	}
 	return fmt.Sprintf("service %s", d.key.service)
 }
