@@ -42,7 +42,7 @@ func TestWhatIsLeftOutAllowsNothing(t *testing.T) {
 			checkRoom(t, g)
 			truth := fresh(t, "", w)
 			for id, ep := range dp.Endpoints {
-				for range 4 {
+				for range 8 {
 					checkClosed(t, id, ep, truth.Endpoints[id], dp, truth)
 				}
 			}
@@ -88,9 +88,13 @@ func drawClosed(t *rapid.T) model.Update {
 		return u
 	case 1:
 		u := drawPolicy(t)
-		u.Key.Namespace, u.Policy.Selector = oneOf(t, "policy of", "", "a", "b"), sel("all()")
+		u.Key.Namespace, u.Policy.Selector, u.Policy.Tier = oneOf(t, "policy of", "", "a", "b"), sel("all()"), oneOf(t, "tier", "security", "platform")
 		if u.Key.Namespace == "" {
 			u.Key.Kind = model.KindGlobalNetworkPolicy
+		}
+		if rapid.Bool().Draw(t, "selectors alone") {
+			u.Policy.AppliesIngress, u.Policy.AppliesEgress, u.Policy.Staged = true, true, false
+			u.Policy.Ingress, u.Policy.Egress = drawBySelectors(t), drawBySelectors(t)
 		}
 		return u
 	}
@@ -98,9 +102,35 @@ func drawClosed(t *rapid.T) model.Update {
 	case model.EndpointUpdate:
 		u.Endpoint.Unconfirmed = false
 		return u
+	case model.ProfileUpdate:
+		u.Profile.Ingress, u.Profile.Egress = []model.Rule{{Action: model.Allow}}, []model.Rule{{Action: model.Allow}}
+		return u
+	case model.TierUpdate:
+		u.Tier.Default = model.Pass
+		return u
 	case model.RoutesUpdate:
-		return model.TierUpdate{Name: model.TierDefault, Tier: &model.Tier{Order: 1e6, Default: model.Deny}}
+		return model.ProfileUpdate{Name: oneOf(t, "profile", "kns.a", "kns.b", "ksa.a.x"), Profile: &model.Profile{
+			Ingress: []model.Rule{{Action: model.Allow}}, Egress: []model.Rule{{Action: model.Allow}}}}
 	default:
 		return u
 	}
+}
+
+// drawBySelectors are rules whose sides have selectors and nothing else, so that what is left out decides.
+func drawBySelectors(t *rapid.T) (rules []model.Rule) {
+	side := func() (e model.Entity) {
+		switch oneOf(t, "side", "any", "in", "not in", "both") {
+		case "in":
+			e.Selector = sel(drawSelector(t))
+		case "not in":
+			e.NotSelector = sel(drawSelector(t))
+		case "both":
+			e.Selector, e.NotSelector = sel(drawSelector(t)), sel(drawSelector(t))
+		}
+		return e
+	}
+	for i := range rapid.IntRange(1, 2).Draw(t, "rules") {
+		rules = append(rules, model.Rule{Action: oneOf(t, "action", model.Allow, model.Deny, model.Pass, model.Log), Index: i, Source: side(), Destination: side()})
+	}
+	return rules
 }
