@@ -101,6 +101,9 @@ func orPinned[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, er
 		if list, err = read(m, args); err == nil && !said {
 			said = true
 			fmt.Fprintln(cmd.ErrOrStderr(), o.leftBehind(asked))
+			if n := m.state.Unrecorded(); n > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "map class_sets had no room for the sets of %d addresses: these are missing here, and judged by tables all the same\n", n)
+			}
 		}
 		return list, err
 	}

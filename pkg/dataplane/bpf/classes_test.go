@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/margay-project/margay/bpf"
@@ -48,5 +49,39 @@ func TestAPlanForgetsFewClasses(t *testing.T) {
 	}
 	if left != 0 {
 		t.Errorf("%d are left in the end", left)
+	}
+}
+
+// A tenant changes a policy that is walked all the time while the map is full: no attempt is made to record all classes before there is room for them.
+func TestClassesAreRecordedOnceThereIsRoomForAll(t *testing.T) {
+	kernel := bpfmaps.NewFake[bpf.ClassChunk, bpf.SetBits]("class_sets", 3)
+	writes := 0
+	counting := &bpfmaps.Faulty[bpf.ClassChunk, bpf.SetBits]{Kernel: kernel, Refuse: func(bpf.ClassChunk, bool) error {
+		writes++
+		return nil
+	}}
+	c := newClassSets(bpfmaps.NewTable[bpf.ClassChunk, bpf.SetBits](counting), 3, false)
+	c.open(leftSlots{})
+	must(t, c.add([]classes.Class{{ID: 2, Sets: []uint32{1}}, {ID: 3, Sets: []uint32{2, 600}}}))
+	must(t, c.add([]classes.Class{{ID: 4, Sets: []uint32{3}}, {ID: 5, Sets: []uint32{4}}}))
+	if len(c.unrecorded) != 2 {
+		t.Fatalf("%d classes are unrecorded, want 2", len(c.unrecorded))
+	}
+	writes = 0
+	for _, gone := range []uint32{2, 0} { // with the first one there is room for one of them
+		if err := c.record(); !errors.Is(err, errUnrecorded) || writes > 0 {
+			t.Errorf("without room: error %v, %d writes", err, writes)
+		}
+		if gone != 0 {
+			c.retire([]uint32{gone})
+			must(t, c.left(nil))
+			must(t, c.clean(1))
+			writes = 0
+		}
+	}
+	c.retire([]uint32{3})
+	must(t, c.left(nil))
+	if err := c.record(); err != nil || len(c.unrecorded) > 0 {
+		t.Errorf("with room: error %v, %d classes unrecorded", err, len(c.unrecorded))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/inspect/ruletext"
 	"github.com/margay-project/margay/pkg/model"
@@ -97,7 +98,10 @@ func (s *PinnedState) SetText(n uint32) (string, error) {
 		return "", err
 	}
 	members := s.members[n]
-	if len(members) == 0 {
+	switch {
+	case len(members) == 0 && s.unrecorded > 0:
+		return ruletext.Set(n) + ": no address on record", nil
+	case len(members) == 0:
 		return ruletext.Set(n) + ": empty", nil
 	}
 	var parts []string
@@ -126,6 +130,9 @@ func (s *PinnedState) readMembers() error {
 		if err != nil {
 			return err
 		}
+		if info.Class > classes.None6 && len(sets) == 0 || slices.Contains(sets, 0) { // see partial
+			s.unrecorded++
+		}
 		for _, n := range sets {
 			members[n] = append(members[n], p)
 		}
@@ -136,6 +143,10 @@ func (s *PinnedState) readMembers() error {
 	s.members = members
 	return nil
 }
+
+// Unrecorded is how many addresses are in sets that the maps do not have, for want of room in class_sets, as far as members of sets have been asked
+// for. They are missing among the members.
+func (s *PinnedState) Unrecorded() int { return s.unrecorded }
 
 // outermost are the prefixes that are in no other of the list, sorted.
 func outermost(list []netip.Prefix) []netip.Prefix {

@@ -26,6 +26,8 @@ type PinnedState struct {
 	members   map[uint32][]netip.Prefix // of sets, by number; nil: not read yet
 	classSets map[uint32][]uint32
 	policies  map[pinnedKey]*pinnedPolicy
+
+	unrecorded int // addresses whose sets are not on record, or not all of them; known with members
 }
 
 // PinnedEndpoint is a local endpoint.

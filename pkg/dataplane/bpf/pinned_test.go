@@ -2,10 +2,12 @@ package bpf
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -137,4 +139,29 @@ func TestPinnedMapsDoNotJudgeEgressToAService(t *testing.T) {
 	if v, err := state.Judge(state.Endpoints()[0], model.Egress, packet); !errors.Is(err, ErrService) {
 		t.Errorf("egress to a Service: %+v, %v, want %v", v, err, ErrService)
 	}
+}
+
+// Without an agent tools do not know the members whose classes are unrecorded. They say so, and do not call a set empty for that.
+func TestPinnedMapsSayThatMembersAreNotOnRecord(t *testing.T) {
+	testutil.Privileged(t)
+	n := openNode(t, testutil.BPFFS(t), smallClassSets)
+	defer mustClose(t, n.BPF)
+	n.mustApply(t, stage{role: "other", allow: []string{"friend"}, ports: []uint16{80}}.updates()...)
+	see := func(when string, want string, known bool) {
+		t.Helper()
+		s, err := ReadPinned(n.kernel.maps)
+		must(t, err)
+		rows, err := s.RuleRows(tortureA)
+		must(t, err)
+		if text := fmt.Sprint(rows); !strings.Contains(text, want) {
+			t.Errorf("%s: rules are %s, want %q in them", when, text, want)
+		}
+		if (s.Unrecorded() == 0) != known {
+			t.Errorf("%s: the sets of %d addresses are not on record", when, s.Unrecorded())
+		}
+	}
+	see("before", ": empty", true)
+	n.mustApply(t, crowd(400, false)...)
+	n.mustApply(t, stage{role: "friend", allow: []string{"friend"}, ports: []uint16{80}}.updates()...)
+	see("while classes are unrecorded", ": no address on record", false)
 }
