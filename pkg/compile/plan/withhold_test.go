@@ -18,8 +18,8 @@ import (
 var errRefused = errors.New("refused")
 
 // refusing carries out a plan on a kernel that refuses some of its tables, and checks after each write that nothing
-// passes that no policy so far allows.
-func refusing(t *rapid.T, c *Compiler, k *kernel, plan Plan, probes []probe, refuse bool) {
+// passes that no policy so far allows. kill: it ends after some write.
+func refusing(t *rapid.T, c *Compiler, k *kernel, plan Plan, probes []probe, refuse, kill bool) {
 	failed := map[table.ID]error{}
 	for _, table := range plan.Tables {
 		if refuse && rapid.Bool().Draw(t, "refused") {
@@ -35,7 +35,11 @@ func refusing(t *rapid.T, c *Compiler, k *kernel, plan Plan, probes []probe, ref
 		}
 	}
 	writes := k.writes(plan)
-	for i, w := range writes {
+	stop := len(writes)
+	if kill {
+		stop = rapid.IntRange(0, stop).Draw(t, "killed after")
+	}
+	for i, w := range writes[:stop] {
 		w.do()
 		for _, p := range probes {
 			v, bound, err := k.judge(p.id, p.d, p.pkt)
@@ -61,15 +65,16 @@ func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 		}
 		h := history{policies: []*cluster{now}, sets: []*cluster{now}}
 		var probes []probe
-		update := func(ch model.Changes, refuse bool) (again bool) {
+		update := func(ch model.Changes, refuse, kill bool) (again bool) {
 			plan := c.Update(ch)
 			h.known = old
 			probes = drawProbes(t, k, h, now)
-			refusing(t, c, k, plan, probes, refuse)
+			refusing(t, c, k, plan, probes, refuse, kill)
 			return plan.FollowUp || plan.More // of the sets of large policies a plan cleans up a part
 		}
-		for range rapid.IntRange(2, 4).Draw(t, "rounds") {
-			if rapid.IntRange(0, 3).Draw(t, "restart") == 0 {
+		killed := false
+		for rounds := rapid.IntRange(2, 4).Draw(t, "rounds"); rounds > 0 || killed; rounds-- {
+			if killed || rapid.IntRange(0, 3).Draw(t, "restart") == 0 {
 				k.forgetClasses(func(uint32) bool { return rapid.Bool().Draw(t, "this class") })
 				c.Close()
 				c, old = New(Options{Confirm: true}, k.snapshot(false)), nil
@@ -79,18 +84,20 @@ func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(t, "retry") == 0 {
 				c.Retry()
 			}
-			again := update(now.changes(old), true)
+			killed = rounds > 0 && rapid.IntRange(0, 3).Draw(t, "killed") == 0
+			again := update(now.changes(old), true, killed)
 			old = now
 			h.policies, h.sets = append(h.policies, now), append(h.sets, now)
 			for _, s := range h.sets[:len(h.sets)-1] {
 				h.sets = append(h.sets, h.after(s, now))
 			}
-			if again {
-				update(model.Changes{InSync: true}, rapid.Bool().Draw(t, "refused again"))
+			if again && !killed {
+				killed = rounds > 0 && rapid.IntRange(0, 3).Draw(t, "killed later") == 0
+				update(model.Changes{InSync: true}, rapid.Bool().Draw(t, "refused again"), killed)
 			}
 		}
 		c.Retry()
-		for update(model.Changes{InSync: true}, false) {
+		for update(model.Changes{InSync: true}, false, false) {
 		}
 		k.refuses = false
 		for _, p := range drawProbes(t, k, history{policies: []*cluster{now}, sets: []*cluster{now}}, now) {
