@@ -12,7 +12,7 @@ const (
 	coarse6 = 12
 	// mostCovering is how many cover one network set in each family. With more, a single one does: as many selectors may find the set
 	// as there can be.
-	mostCovering = 16
+	mostCovering = 4
 )
 
 // coarse returns prefixes that cover those of a network set, coarsely; of the prefixes that it returned, the same.
