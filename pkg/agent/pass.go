@@ -68,6 +68,7 @@ func (l *Loop) apply(ctx context.Context, t task, out *Outcome) error {
 			return nil
 		}
 	}
+	l.graph.Linger(l.progress.lingers(l.graph.HasLate(), l.states, started))
 	changes := l.graph.Flush()
 	turning := l.graph.Turning()
 	l.progress.turning = len(turning) > 0 || l.graph.HasMore()
@@ -81,6 +82,9 @@ func (l *Loop) apply(ctx context.Context, t task, out *Outcome) error {
 		return nil
 	}
 	l.attempted(out, Attempt{Started: started, Retry: t.retry}, l.dataplane.Apply(ctx, changes))
+	if late := l.graph.HasLate(); late && !l.progress.lingers(late, l.states, time.Now()) {
+		l.progress.turning = true
+	}
 	return nil
 }
 

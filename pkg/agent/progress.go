@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/margay-project/margay/pkg/dataplane"
@@ -33,6 +34,23 @@ type progress struct {
 
 	turning bool // the graph changes network sets in parts, or has room for more of them, and the next flush has more of it
 	behind  bool // the last attempt has left changes unwritten
+
+	late time.Time // since when members of sets are late to leave; zero: there are none
+}
+
+// mostLate is how long members of sets stay for policy that is not in force yet. It may never be, and others wait for that of theirs.
+const mostLate = 5 * time.Second
+
+// lingers reports whether members of sets that are late to leave, if there are any, stay longer: policy of an endpoint is still being made.
+func (p *progress) lingers(late bool, states []dataplane.EndpointStatus, now time.Time) bool {
+	switch {
+	case !late:
+		p.late = time.Time{}
+		return false
+	case p.late.IsZero():
+		p.late = now
+	}
+	return now.Sub(p.late) < mostLate && slices.ContainsFunc(states, func(s dataplane.EndpointStatus) bool { return s.Condition == dataplane.Pending })
 }
 
 // complete reports whether everything is enforced that is desired, or could be without a change.

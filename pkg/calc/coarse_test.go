@@ -143,7 +143,16 @@ func TestPrefixesLeaveAfterTheirCoverHasJoined(t *testing.T) {
 	want("one is left out", 8, 1, true, found("evil", "a", "yes", 6, 1))
 	g.prefixes.most = 2
 	want("the other one, too, and the first one leaves", 3, 2, true, other(3))
+	g.Linger(true)
+	want("that lingers", 3, 2, false)
+	if !g.HasLate() {
+		t.Error("none is late")
+	}
+	g.Linger(false)
 	want("that leaves", 0, 2, false)
+	if g.HasLate() {
+		t.Error("one is late")
+	}
 	g.prefixes.most = 20
 	want("both count", 9, 0, false, found("evil", "a", "yes", 6, 1))
 }

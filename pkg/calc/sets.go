@@ -16,6 +16,7 @@ type setTable struct {
 	repopulated   map[*definition]struct{} // by port, or past a limit, and a set got its first or lost its last member
 	contributions uint64                   // made so far
 	joined        int                      // members of sets since relief was last considered
+	lingering     bool                     // members that were withheld stay so
 }
 
 // set is one address set.
@@ -149,7 +150,7 @@ func (x *setTable) changes() map[model.SetID]*model.SetChange {
 			s.applied = true
 		default:
 			c := s.difference(of)
-			if closing[s.definition] && s.withhold(c) {
+			if s.withhold(c, closing[s.definition], x.lingering) {
 				again[s] = struct{}{}
 			}
 			if len(c.Added)+len(c.Removed) > 0 {
@@ -184,18 +185,20 @@ func (x *setTable) closing() map[*definition]bool {
 	return all
 }
 
-// withhold has the next flush return the members that leave a set, once for each, and reports whether there are any. They are past a limit now: the
-// rules that fail closed for them have to be in force before they leave.
-func (s *set) withhold(c *model.SetChange) bool {
-	if s.port.past || s.listed != nil {
+// withhold has a later flush return members that leave a set, and reports whether there are any: all, if its definition is closing, but for
+// those that were withheld before, and these if they are to linger. They are past a limit now, and the rules that fail closed for them have to be
+// in force before they leave.
+func (s *set) withhold(c *model.SetChange, closing, lingering bool) bool {
+	if s.port.past || s.listed != nil || !closing && len(s.late) == 0 {
 		return false
 	}
 	late := map[netip.Prefix]bool{}
 	c.Removed = slices.DeleteFunc(c.Removed, func(p netip.Prefix) bool {
-		late[p] = !s.late[p]
+		if s.late[p] && lingering || !s.late[p] && closing {
+			late[p] = true
+		}
 		return late[p]
 	})
-	maps.DeleteFunc(late, func(_ netip.Prefix, withheld bool) bool { return !withheld })
 	if len(late) == 0 {
 		return false
 	}

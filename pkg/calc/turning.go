@@ -53,8 +53,15 @@ func (g *Graph) Turning() map[string]bool {
 // HasMore reports whether the next Flush has something to do without any update, though Turning names no namespace: there may be room now for
 // what is left out of sets, or members of sets leave later than others come. Nothing newer need wait for it.
 func (t *networkSetTable) HasMore() bool {
-	return t.sets.isWithheld() || t.sets.hasUntried()
+	return !t.sets.lingering && t.sets.isWithheld() || t.sets.hasUntried()
 }
+
+// HasLate reports whether members of sets leave later than the last Flush: rules that fail closed for them came with it. If Linger is called
+// with true, they stay with the next Flush, too, because these rules are not in force yet.
+func (t *networkSetTable) HasLate() bool { return t.sets.isWithheld() }
+
+// Linger: see HasLate.
+func (t *networkSetTable) Linger(on bool) { t.sets.lingering = on }
 
 // begin starts to replace a network set in parts; false: it is to be replaced at once. now has the prefixes that count.
 func (t *networkSetTable) begin(id model.NetworkSetID, now, value *model.NetworkSet) bool {

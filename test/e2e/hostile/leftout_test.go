@@ -24,12 +24,31 @@ func (s *scene) denied(others int) string {
 
 // A network set that grows past the limit of its namespace used to count as empty: what a rule denies by it passed.
 func TestPoliciesOfOneTenantDenyByANetworkSetThatIsLeftOut(t *testing.T) {
+	denyByALeftOutNetworkSet(t, 0)
+}
+
+// Policy that is put in force in several parts, since it has many rules, denies it all the time, too.
+func TestPoliciesOfOneTenantWithManyRulesDenyByANetworkSetThatIsLeftOut(t *testing.T) {
+	denyByALeftOutNetworkSet(t, 7)
+}
+
+// denyByALeftOutNetworkSet has a policy deny by a network set, before so many others with 1,000 rules each.
+func denyByALeftOutNetworkSet(t *testing.T, others int) {
 	s := newScene(t)
 	s.Serve(s.b.Host, 80)
 	s.Write("denied", s.denied(0))
-	s.Write("policy-shop.b", "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: b, namespace: shop}\n"+
-		"spec: {selector: app == 'b', types: [Ingress], ingress: [{action: Deny, source: {selector: of == 'c'}}, {action: Allow}]}\n")
-	s.AwaitPolicies(s.b, 1, 0)
+	const policy = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: shop}\n" +
+		"spec: {order: %d, selector: app == 'b', types: [Ingress], ingress: [%s]}\n"
+	s.Write("policy-first", fmt.Sprintf(policy, "first", 1, "{action: Deny, source: {selector: of == 'c'}}"))
+	for i := range others {
+		var rules []string
+		for k := range 1000 {
+			rules = append(rules, fmt.Sprintf("{action: Allow, source: {selector: of != 'c' && no == 'n%d-%d'}}", i, k))
+		}
+		s.Write(fmt.Sprint("policy-other-", i), fmt.Sprintf(policy, fmt.Sprint("other-", i), 2, strings.Join(rules, ", ")))
+	}
+	s.Write("policy-last", fmt.Sprintf(policy, "last", 3, "{action: Allow}"))
+	s.AwaitPolicies(s.b, 2+others, 0)
 	s.Reach(s.a.Host, s.b.Host, 80, true)
 	s.Reach(s.c.Host, s.b.Host, 80, false)
 
