@@ -24,10 +24,7 @@ func TestWhatIsLeftOutAllowsNothing(t *testing.T) {
 		g.Apply([]model.Update{model.InSync{}})
 		for range rapid.IntRange(1, 6).Draw(t, "batches") {
 			for range rapid.IntRange(1, 12).Draw(t, "changes") {
-				u := drawClosed(t)
-				if rapid.IntRange(0, 6).Draw(t, "delete") == 0 {
-					u = model.Absent(u)
-				}
+				u := orAbsent(t, drawClosed(t))
 				w.set(u)
 				g.Apply([]model.Update{u})
 			}

@@ -39,11 +39,7 @@ func TestWhenThereIsRoomAgainAllIsAsWithoutLimits(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 14).Draw(t, "batches") {
 			for range rapid.IntRange(1, 8).Draw(t, "changes") {
-				u := drawLimited(t)
-				if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
-					u = model.Absent(u)
-				}
-				put(u)
+				put(orAbsent(t, drawLimited(t)))
 			}
 			flushLimited(t, g, dp, rapid.Bool().Draw(t, "all parts"))
 			if rapid.IntRange(0, 3).Draw(t, "restate") == 0 {

@@ -35,7 +35,7 @@ type taken struct {
 	nets  int
 	left  int // network sets that are left out
 
-	crowded bool // some of those were because whoever pays for the definition finds too many, since nothing was left out
+	crowded bool // at least one of those has no room because who pays for the definition finds too many prefixes
 }
 
 func newNetsFound(r *room) *netsFound {

@@ -121,8 +121,8 @@ func TestATenantWithTheSameSelectorFindsWhatAnotherHasNoRoomFor(t *testing.T) {
 	}
 }
 
-// What is left out is counted in when there is room, however many pods the selector finds besides, and whoever has very many network sets for
-// which there is none.
+// A network set that is left out counts again when there is room. That does not depend on how many pods the selector finds besides, nor on how
+// many network sets of others have no room.
 func TestNetworkSetsThatAreLeftOutHaveTheirTurn(t *testing.T) {
 	g, dp := New(thisNode, WithRoom(1)), newDataplane()
 	updates := []model.Update{pod("shop/a", "10.0.0.1"), policyOf("p", "all()", fromSelector("all()")), model.InSync{}}

@@ -109,12 +109,16 @@ func oneOf[T any](t *rapid.T, name string, values ...T) T {
 
 func anyUpdate() *rapid.Generator[model.Update] {
 	return rapid.Custom(func(t *rapid.T) model.Update {
-		u := drawUpdate(t)
-		if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
-			return model.Absent(u)
-		}
-		return u
+		return orAbsent(t, drawUpdate(t))
 	})
+}
+
+// orAbsent is an update, or one of five times the deletion of its object.
+func orAbsent(t *rapid.T, u model.Update) model.Update {
+	if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
+		return model.Absent(u)
+	}
+	return u
 }
 
 func drawUpdate(t *rapid.T) model.Update {

@@ -28,11 +28,7 @@ func TestRoomIsCountedAndUsed(t *testing.T) {
 		g.Apply([]model.Update{model.InSync{}})
 		for range rapid.IntRange(1, 12).Draw(t, "batches") {
 			for range rapid.IntRange(1, 4).Draw(t, "changes") {
-				u := drawOfRoom(t)
-				if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
-					u = model.Absent(u)
-				}
-				put(u)
+				put(orAbsent(t, drawOfRoom(t)))
 			}
 			for n := 0; n == 0 || g.HasMore(); n++ {
 				if err := dp.apply(g.Flush()); err != nil {
