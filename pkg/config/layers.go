@@ -24,6 +24,8 @@ type Layers struct {
 	unseen map[model.Key]model.Update
 	// fileErr is why the present file is not used; nil: it is.
 	fileErr error
+	// used are the values of the last file that an agent has run with; see Withdraw.
+	used map[string]given
 }
 
 // keptKey is one setting of one object.
@@ -59,7 +61,7 @@ func New(local Local) (l *Layers, warnings []string, err error) {
 		return nil, warnings, err
 	}
 	l.evaluate()
-	l.nodeName = l.Config().Node
+	l.nodeName, l.used = l.Config().Node, l.file
 	return l, warnings, nil
 }
 
@@ -72,7 +74,25 @@ func (l *Layers) SetFile(f *File) (Change, error) {
 		return Change{}, err
 	}
 	l.file = values
-	return l.evaluate(), nil
+	change := l.evaluate()
+	if change.Effect != Restart {
+		l.used = values
+	}
+	return change, nil
+}
+
+// Used says that an agent runs with the present file.
+func (l *Layers) Used() { l.used = l.file }
+
+// Withdraw says that no agent can start with the present file, and why. The values of the last file that one has run with are in force from
+// here on. It reports whether that changes anything.
+func (l *Layers) Withdraw(why error) bool {
+	l.file = l.used
+	if l.evaluate().Effect == Unchanged {
+		return false
+	}
+	l.fileErr = why
+	return true
 }
 
 // FileErr is why the present file is not used, so that values of an earlier one apply; nil: it is used.

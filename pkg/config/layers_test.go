@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -149,6 +150,34 @@ func TestTheFileChanges(t *testing.T) {
 	if diff := cmp.Diff(Change{[]string{"event-rate", "pprof"}, Restart}, change); err != nil || diff != "" || l.Config().EventRate != 1000 {
 		t.Errorf("%v\n%s", err, diff)
 	}
+}
+
+// TestAFileThatNoAgentCanStartWithIsWithdrawn: the values that the last agent ran with are in force again, also what has changed while it ran.
+func TestAFileThatNoAgentCanStartWithIsWithdrawn(t *testing.T) {
+	l := mustNew(t, Local{File: &File{Path: "/m.yaml", Text: []byte("event-rate: 5")}})
+	set := func(text string) {
+		t.Helper()
+		if _, err := l.SetFile(&File{Path: "/m.yaml", Text: []byte(text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(withdrawn bool, level string, rate uint32) {
+		t.Helper()
+		why := errors.New("why")
+		if got := l.Withdraw(why); got != withdrawn || l.Config().LogLevel != level || l.Config().EventRate != rate {
+			t.Errorf("withdrawn %t, log-level %s, event-rate %d", got, l.Config().LogLevel, l.Config().EventRate)
+		}
+		if withdrawn && l.FileErr() != why || !withdrawn && l.FileErr() != nil {
+			t.Errorf("%v", l.FileErr())
+		}
+	}
+	want(false, "info", 5) // of an agent that starts
+	set("event-rate: 5\nlog-level: debug")
+	set("event-rate: 6\npprof: true")
+	want(true, "debug", 5)
+	set("event-rate: 7")
+	l.Used()
+	want(false, "info", 7)
 }
 
 // TestASourceThatStartsAnew: what it delivers again counts all the while, what it does not is gone when it is in sync.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -229,6 +230,8 @@ func printOff(text string) string {
 	return text
 }
 
+// parseAddress takes what health.Address does, but for a port alone: a mistake is to be found before the agent uses the address, so that the
+// last valid value stays in force.
 func parseAddress(text string) (string, error) {
 	if text, _ = parseOff(text); text == "" {
 		return "", nil
@@ -239,11 +242,16 @@ func parseAddress(text string) (string, error) {
 		return "", wanted
 	}
 	host, port := text[:i], text[i+1:]
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil || strings.ContainsAny(host, " /") {
+	if inside, ok := strings.CutPrefix(host, "["); ok && strings.HasSuffix(inside, "]") {
+		host = strings.TrimSuffix(inside, "]")
+	} else if strings.Contains(host, ":") {
 		return "", wanted
 	}
-	if strings.Contains(host, ":") && !(strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")) {
-		return "", wanted
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("port %q is not a number from 1 to 65535: %w", port, wanted)
+	}
+	if addr, err := netip.ParseAddr(host); host != "" && host != "localhost" && (err != nil || addr.Zone() != "") {
+		return "", fmt.Errorf("host %q is no IP address (0.0.0.0 means all interfaces): %w", host, wanted)
 	}
 	return text, nil
 }

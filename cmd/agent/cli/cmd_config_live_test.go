@@ -108,6 +108,19 @@ func TestConfigurationOfALiveAgent(t *testing.T) {
 	n.write(file, "log-level: debug\n")
 	testutil.WaitFor(t, time.Minute, "the file to be in force again", func() bool { return !reported() })
 
+	// Nor could one start with this.
+	n.write(file, "log-level: warn\ndatastore: etcd\n")
+	refused := func() bool {
+		out, _ := n.cli("show", "problems")
+		return strings.Contains(out, "the configuration file cannot be used: "+file+": --datastore etcd needs --etcd-endpoints")
+	}
+	testutil.WaitFor(t, time.Minute, "the file to be reported that no agent can start with", refused)
+	n.wantSetting("log-level", "debug", file+" line 1")
+	n.wantReach(80, true)
+	n.wantReach(81, false)
+	n.write(file, "log-level: debug\n")
+	testutil.WaitFor(t, time.Minute, "the file to be in force again", func() bool { return !refused() })
+
 	if r := stream.Stop(); r.Received != r.Sent || r.Connects != 1 || r.Errors > 0 || r.Sent < 100 {
 		t.Errorf("a connection that was open all the time: %+v", r)
 	}

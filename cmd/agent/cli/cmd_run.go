@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -61,10 +62,15 @@ func run(ctx context.Context, layers *config.Layers, fileRequired bool, warnings
 	before := node.FindStartState(layers.Config())
 	for {
 		p, err := assemble(layers, files, level, log)
+		if file := layers.Config().ConfigFile; err != nil && layers.Withdraw(fmt.Errorf("%s: %w", file, err)) {
+			log.Error("no agent can start with the configuration file, its last valid version stays in force", "err", layers.FileErr())
+			p, err = assemble(layers, files, level, log)
+		}
 		if err != nil {
 			before.Restore(log)
 			return err
 		}
+		layers.Used()
 		if !ends && before.EndsWithProcess() {
 			ends = true
 			log.Warn("no BPF file system was mounted here, and this process has a mount namespace of its own (ip netns exec, a container): policy ends "+
