@@ -15,6 +15,8 @@ import (
 // denies. From one client to one server, over both families.
 type Traffic struct {
 	T       *testing.T
+	between [2]*lab.Pod // client and server
+	agents  map[*lab.Node]*Process
 	Streams []*echo.Stream
 	Flows   []*traffic.UDPFlow
 	Prober  *traffic.Prober
@@ -33,7 +35,7 @@ func (c *Cluster) StartTraffic(client, server *lab.Pod, vips ...netip.Addr) *Tra
 	c.T.Helper()
 	tcp, udp := c.Serve(server.Host, OpenPort)
 	denied, _ := c.Serve(server.Host, ClosedPort)
-	tr := &Traffic{T: c.T, Denied: denied}
+	tr := &Traffic{T: c.T, between: [2]*lab.Pod{client, server}, agents: c.Agents, Denied: denied}
 	to := func(s *echo.Server, protocol string, v6 bool) netip.AddrPort {
 		backend := netip.AddrPortFrom(server.Addr(v6), s.Port())
 		for _, vip := range vips {
@@ -97,8 +99,21 @@ func (tr *Traffic) Some(what string) {
 	})
 }
 
-// Stop demands that nothing was lost, cut or misjudged.
+// Stop demands that nothing was lost, cut or misjudged. The log of a test that has failed gets what the dataplane counted as dropped.
 func (tr *Traffic) Stop() {
+	tr.T.Helper()
+	tr.judge()
+	if !tr.T.Failed() {
+		return
+	}
+	for _, p := range tr.between {
+		if a := tr.agents[p.Node()]; a != nil {
+			tr.T.Logf("drops of %s: %v", p.Name(), a.Drops(p))
+		}
+	}
+}
+
+func (tr *Traffic) judge() {
 	tr.T.Helper()
 	for i, s := range tr.Streams {
 		if r := s.Stop(); r.Sent != r.Received || r.Connects != 1 || r.Errors != 0 {
