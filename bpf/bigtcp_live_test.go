@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
@@ -23,20 +24,8 @@ import (
 // header, which then says 0.
 func TestSegmentsLargerThan64KPass(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
-	l, err := lab.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	node, err := l.AddNode("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods := []*lab.Pod{addLivePod(t, node, "from"), addLivePod(t, node, "to")}
+	node := labtest.Node(t, labtest.New(t), "node")
+	pods := []*lab.Pod{labtest.Pod(t, node, "from"), labtest.Pod(t, node, "to")}
 	for _, p := range pods {
 		ep := bpf.Endpoint{Ifindex: uint32(p.IfIndex()), Flags: bpf.EPReady, Addr4: p.Addr4().As4(), Addr6: p.Addr6().As16()}
 		w.publish(t, &ep, word(slotAllow, 1), word(slotAllow, 1))

@@ -22,7 +22,7 @@ func spec(t *testing.T) *ebpf.CollectionSpec {
 // TestStructsHaveNoHoles: what crosses the border has only explicit padding, so Go can copy it as it is.
 func TestStructsHaveNoHoles(t *testing.T) {
 	types := spec(t).Types
-	for _, name := range []string{"ip4", "ip6", "net4", "net6", "addr_info", "class_chunk", "set_bits", "name", "slot", "staged", "rule",
+	for _, name := range []string{"ip4", "ip6", "net4", "net6", "addr_info", "host_info", "class_chunk", "set_bits", "name", "slot", "staged", "rule",
 		"l4_page", "cell_block", "outcome", "endpoint", "source_key", "ct4_key", "ct6_key", "ct_entry", "fragment", "frag_set", "share", "half_key", "neighbour", "grace",
 		"counter", "drop_key", "event", "event_budget", "sweep", "config"} {
 		var s *btf.Struct

@@ -10,9 +10,9 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
-	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
@@ -21,20 +21,8 @@ import (
 func TestFragmentsMadeOnTheWayAreNotTheNodesOwn(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
 	testutil.RequireCommand(t, "nft")
-	l, err := lab.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	node, err := l.AddNode("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	from, to := addLivePod(t, node, "from"), addLivePod(t, node, "to")
+	node := labtest.Node(t, labtest.New(t), "node")
+	from, to := labtest.Pod(t, node, "from"), labtest.Pod(t, node, "to")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if out, err := node.Run(ctx, "table inet t { chain c { type filter hook forward priority 0; ct state invalid counter; }; }",
@@ -96,13 +84,4 @@ func TestFragmentsMadeOnTheWayAreNotTheNodesOwn(t *testing.T) {
 			w.forget(t)
 		})
 	}
-}
-
-func addLivePod(t *testing.T, n *lab.Node, name string) *lab.Pod {
-	t.Helper()
-	p, err := n.AddPod("shop", name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }

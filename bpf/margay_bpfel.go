@@ -336,6 +336,18 @@ type MargayHalfKey struct {
 	Family uint8
 }
 
+type MargayHostInfo struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Lock    struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Class uint32
+	Flags uint8
+	Check [3]uint8
+}
+
 type MargayIp4 struct {
 	_    structs.HostLayout
 	Addr [4]uint8
@@ -496,6 +508,11 @@ type MargayStaged struct {
 	_       structs.HostLayout
 	Ingress uint64
 	Egress  uint64
+	Lock    struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Spare uint32
 }
 
 type MargaySweep struct {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -25,20 +26,8 @@ const sweptFlows = 500_000
 // each family all the time. When a sweep was one run of a program, an answer took 55 ms in the mean.
 func TestSweepsKeepNoCPUFromPackets(t *testing.T) {
 	m := manyFlows(t)
-	l, err := lab.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	node, err := l.AddNode("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pod := addLivePod(t, node, "pod")
+	node := labtest.Node(t, labtest.New(t), "node")
+	pod := labtest.Pod(t, node, "pod")
 	receiveOn(t, pod, 0)
 	// Each pair is a second without and one with sweeps; other load of the machine comes and goes, and is in both of some. Sweeps are in
 	// all of them, so one of the shorter says what they cost.

@@ -17,6 +17,7 @@ type (
 	Endpoint   = MargayEndpoint
 	Event      = MargayEvent
 	Grace      = MargayGrace
+	HostInfo   = MargayHostInfo
 	IP4        = MargayIp4
 	IP6        = MargayIp6
 	L4Page     = MargayL4Page

@@ -118,12 +118,17 @@ func (w *world) publish(t testing.TB, ep *bpf.Endpoint, ingress, egress uint64) 
 	w.put(t, bpf.MargayMapEndpoints, ep.Ifindex, *ep)
 }
 
+// address writes the entry of a single address as the agent does: where it is.
 func (m *machine) address(t testing.TB, a netip.Addr, info bpf.AddrInfo) {
 	t.Helper()
+	var err error
 	if a.Is4() {
-		m.put(t, bpf.MargayMapIp4Host, bpf.IP4{Addr: a.As4()}, info)
+		err = m.Maps[bpf.MargayMapIp4Host].Update(bpf.IP4{Addr: a.As4()}, bpf.HostInfoOf(a, info), ebpf.UpdateLock)
 	} else {
-		m.put(t, bpf.MargayMapIp6Host, bpf.IP6{Addr: a.As16()}, info)
+		err = m.Maps[bpf.MargayMapIp6Host].Update(bpf.IP6{Addr: a.As16()}, bpf.HostInfoOf(a, info), ebpf.UpdateLock)
+	}
+	if err != nil {
+		t.Fatalf("entry of %v: %v", a, err)
 	}
 }
 

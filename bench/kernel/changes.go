@@ -12,7 +12,6 @@ import (
 	"github.com/margay-project/margay/bench/paired"
 	"github.com/margay-project/margay/bench/report"
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
@@ -136,15 +135,13 @@ func remote(group string, set, k int) model.Update {
 
 // isMember checks that the kernel knows an address as it knows another.
 func (n *node) isMember(addr, other netip.Addr) error {
-	m := n.dp.Maps().Map(bpf.MargayMapIp4Host)
-	var got, want bpf.AddrInfo
-	for a, info := range map[netip.Addr]*bpf.AddrInfo{addr: &got, other: &want} {
-		key := bpfmaps.IP4(a)
-		if err := m.Lookup(&key, info); err != nil {
-			return fmt.Errorf("look up %s: %w", a, err)
-		}
+	addresses := n.dp.Maps().Addresses
+	got, isKnown, err := addresses.Lookup(addr)
+	want, _, err2 := addresses.Lookup(other)
+	if err := errors.Join(err, err2); err != nil {
+		return err
 	}
-	if got != want {
+	if !isKnown || got != want {
 		return fmt.Errorf("%s is known as %+v, other members as %+v", addr, got, want)
 	}
 	return nil

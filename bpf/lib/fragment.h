@@ -12,7 +12,7 @@
 __noinline __u32 frag_share(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, __u32 hook)
 {
 	const struct endpoint *from = NULL;
-	struct addr_info *info;
+	struct addr_info info;
 
 	if (!ep || !p)
 		return 0;
@@ -20,10 +20,8 @@ __noinline __u32 frag_share(struct __sk_buff *skb, const struct endpoint *ep, co
 		from = ep;
 	} else if (skb->ingress_ifindex) {
 		from = endpoint_by_ifindex(skb->ingress_ifindex);
-	} else {
-		info = addr_lookup(p->t.family, p->t.src);
-		if (info && (info->flags & ADDR_ENDPOINT))
-			from = endpoint_by_ifindex(info->ifindex);
+	} else if (addr_lookup(p->t.family, p->t.src, &info) && (info.flags & ADDR_ENDPOINT)) {
+		from = endpoint_by_ifindex(info.ifindex);
 	}
 	return (from ? from->share : ep->share) & (SHARES - 1);
 }

@@ -92,16 +92,14 @@ __noinline int about_flow(struct __sk_buff *skb, struct endpoint *ep, struct pkt
  * judgement of those from a pod is put off like that of other packets (D-17). */
 __noinline int judge_error(struct endpoint *ep, const struct pkt *p, __u32 hook, __u32 len)
 {
-	struct addr_info *to;
+	struct addr_info to;
 	struct flow f;
 
 	if (!ep || !p)
 		return -DROP_POLICY;
-	if (hook == FROM_POD) {
-		to = addr_lookup(p->t.family, p->t.dst);
-		if (to && (to->flags & (ADDR_MAY_TRANSLATE | ADDR_HOST)))
-			return PASS_PENDING;
-	}
+	if (hook == FROM_POD && addr_lookup(p->t.family, p->t.dst, &to) &&
+	    (to.flags & (ADDR_MAY_TRANSLATE | ADDR_HOST)))
+		return PASS_PENDING;
 	if (hook == AFTER_TRANSLATION && owns(ep, &p->t, true))
 		return PASS; /* to itself behind a Service */
 	flow_of_ends(&f, &p->t, p->l4, true, len);

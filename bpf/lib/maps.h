@@ -19,7 +19,7 @@ struct {
 	__uint(max_entries, 1 << 20);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct ip4);
-	__type(value, struct addr_info);
+	__type(value, struct host_info);
 } ip4_host SEC(".maps");
 
 struct {
@@ -27,7 +27,7 @@ struct {
 	__uint(max_entries, 1 << 20);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct ip6);
-	__type(value, struct addr_info);
+	__type(value, struct host_info);
 } ip6_host SEC(".maps");
 
 struct {

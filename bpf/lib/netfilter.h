@@ -150,6 +150,15 @@ static __always_inline bool closed(const struct net_device *out)
 	return !ep || !(out->tcx_egress || (ep->flags & EP_BESIDE));
 }
 
+/* Whether a packet that from_pod has not seen passes all the same: a datagram whose first fragment came before the program was attached
+ * has no mark. The other dataplane judges it. */
+static __always_inline bool seen_by_another(const struct net_device *in)
+{
+	struct endpoint *ep = ready_endpoint(in->ifindex);
+
+	return ep && (ep->flags & EP_BESIDE);
+}
+
 /* Whether from_pod has judged a packet by its destination then, and an answered entry of the kernel has translated it since. A
  * reset of our own has this form, too: it goes where the connection went that it ends. */
 static __always_inline bool translated_unexpectedly(const struct sk_buff *skb, unsigned long nfct)
@@ -241,8 +250,11 @@ __noinline __u64 precheck(struct bpf_nf_ctx *ctx)
 	} else if (!in) {
 		return NF_ACCEPT;
 	}
-	if (in && !mark && is_workload(in))
-		return nf_drop(in->ifindex, -DROP_UNSEEN, FROM_POD, skb->len);
+	if (in && !mark && is_workload(in)) {
+		if (!seen_by_another(in))
+			return nf_drop(in->ifindex, -DROP_UNSEEN, FROM_POD, skb->len);
+		mark = cfg.mark_judge; /* a flow that begins with it is recorded */
+	}
 	if (!to_host && closed(out))
 		return !in && early_nd(ctx) ? NF_ACCEPT : nf_drop(out->ifindex, -DROP_NO_ENDPOINT, TO_POD, skb->len);
 	if (!in)

@@ -8,7 +8,7 @@
 __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 {
 	struct endpoint *peer = NULL;
-	struct addr_info *to;
+	struct addr_info to;
 	struct ct_entry e;
 	struct flow f;
 
@@ -16,8 +16,7 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 		return -DROP_POLICY;
 	if (cfg.strict_mid_flow && is_tcp_midway(p))
 		return -DROP_MIDFLOW;
-	to = addr_lookup(p->t.family, p->t.dst);
-	if (to && (to->flags & (ADDR_MAY_TRANSLATE | ADDR_HOST)))
+	if (addr_lookup(p->t.family, p->t.dst, &to) && (to.flags & (ADDR_MAY_TRANSLATE | ADDR_HOST)))
 		return PASS_PENDING;
 	if (is_tcp_midway(p))
 		return IS_MIDFLOW;
@@ -31,14 +30,14 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 	}
 	flow_of_ends(&f, &p->t, p->l4, true, len);
 	/* Both ends must be able to send across: of a flow with one half in the stack, the stack drops what it takes for invalid. */
-	if (!cfg.no_shortcut && !cfg.end_shortcut && ep->peer_ifindex && to && (to->flags & ADDR_ENDPOINT))
-		peer = ready_endpoint(to->ifindex);
+	if (!cfg.no_shortcut && !cfg.end_shortcut && ep->peer_ifindex && (to.flags & ADDR_ENDPOINT))
+		peer = ready_endpoint(to.ifindex);
 	e.egress = judge_side(ep, &f, 1, 0);
 	if (!e.egress)
 		return denied(&f);
 	/* The ends may be those of a connection to a Service that is alive. The kernel knows it, and gives this one another port. */
 	if (peer && peer->peer_ifindex && owns(peer, &p->t, true) && !p->flags) {
-		p->peer_if = to->ifindex;
+		p->peer_if = to.ifindex;
 		e.ingress = judge_side(peer, &f, 0, 0);
 		if (!e.ingress) {
 			p->peer_denied = 1;

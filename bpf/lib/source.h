@@ -24,7 +24,7 @@ static __always_inline bool never_a_source(const struct tuple *t)
 __noinline int lists_source(const struct tuple *t, __u32 ifindex)
 {
 	struct source_key k = {};
-	struct addr_info *info;
+	struct addr_info info;
 
 	if (!t || never_a_source(t))
 		return 0;
@@ -34,8 +34,7 @@ __noinline int lists_source(const struct tuple *t, __u32 ifindex)
 	__builtin_memcpy(k.addr, t->src, 16);
 	if (!bpf_map_lookup_elem(&sources, &k))
 		return 0;
-	info = addr_lookup(t->family, t->src);
-	return !info || !(info->flags & (ADDR_ENDPOINT | ADDR_HOST | ADDR_OWNED));
+	return !addr_lookup(t->family, t->src, &info) || !(info.flags & (ADDR_ENDPOINT | ADDR_HOST | ADDR_OWNED));
 }
 
 /* Whether a packet that has come from the endpoint has a further source. */
@@ -60,13 +59,12 @@ __noinline int is_of_others(const struct endpoint *ep, const struct pkt *p)
  * as if it were alone, and kept nowhere. */
 __noinline int judge_alone(struct endpoint *ep, const struct pkt *p, __u32 len)
 {
-	struct addr_info *to;
+	struct addr_info to;
 	struct flow f;
 
 	if (!ep || !p)
 		return -DROP_POLICY;
-	to = addr_lookup(p->t.family, p->t.dst);
-	if (to && (to->flags & (ADDR_MAY_TRANSLATE | ADDR_HOST)))
+	if (addr_lookup(p->t.family, p->t.dst, &to) && (to.flags & (ADDR_MAY_TRANSLATE | ADDR_HOST)))
 		return PASS_PENDING;
 	flow_of_ends(&f, &p->t, p->l4, true, len);
 	return judge_side(ep, &f, 1, 0) ? PASS : denied(&f);

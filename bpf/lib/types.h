@@ -34,11 +34,23 @@ enum addr_flags {
 	ADDR_OWNED = 8, /* of an endpoint, a node or a Service, anywhere: no source for others, see struct source_key */
 };
 
-/* The entry of an address. One write changes all of its memberships at once (D-8). */
+/* The entry of a prefix, and what programs know of an address. One write changes all of its memberships at once (D-8). */
 struct addr_info {
 	__u32 class;   /* equivalence class; 0: IPv4 in no set, 1: IPv6 in no set */
 	__u32 flags;   /* enum addr_flags */
 	__u32 ifindex; /* of the local endpoint, or 0 */
+};
+
+/* The entry of a single address. By the lock it is changed where it is: programs may miss an entry that is replaced, and its memory may
+ * have another address at once. Programs do not lock it: they read the last 8 bytes, which the kernel copies for themselves, as one
+ * word. ifindex may be older or newer than that word, so who uses it asks the endpoint whether the address is its own, or needs no more
+ * than one of both states. */
+struct host_info {
+	__u32 ifindex; /* these as in struct addr_info */
+	struct bpf_spin_lock lock;
+	__u32 class;
+	__u8 flags;
+	__u8 check[3]; /* address_check of the address that the entry is of */
 };
 
 /* A prefix of addresses that are not an endpoint's own and that it may send from all the same. */
@@ -195,6 +207,8 @@ struct endpoint {
 struct staged {
 	__u64 ingress;
 	__u64 egress;
+	struct bpf_spin_lock lock; /* see struct host_info */
+	__u32 spare;
 };
 
 /* ---- results and events ---- */

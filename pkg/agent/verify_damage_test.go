@@ -122,13 +122,23 @@ func inEndpoint(change func(*bpf.Endpoint)) func(*testing.T, *verified) {
 	return func(t *testing.T, v *verified) { alter(t, v.m(bpf.MargayMapEndpoints), v.entry(t, db).Ifindex, change) }
 }
 
-// inAddress is damage of the entry of a single IPv4 address.
-func inAddress(addr string, change func(*bpf.AddrInfo)) func(*testing.T, *verified) {
+// inHost is damage of the whole entry of a single IPv4 address.
+func inHost(addr string, change func(*bpf.HostInfo)) func(*testing.T, *verified) {
 	return func(t *testing.T, v *verified) { alter(t, v.m(bpf.MargayMapIp4Host), addr4(addr), change) }
 }
 
+// inAddress is damage of the entry of a single IPv4 address.
+func inAddress(addr string, change func(*bpf.AddrInfo)) func(*testing.T, *verified) {
+	return inHost(addr, func(h *bpf.HostInfo) {
+		a := netip.MustParseAddr(addr)
+		info, _ := h.Of(a)
+		change(&info)
+		*h = bpf.HostInfoOf(a, info)
+	})
+}
+
 func (v *verified) class(t *testing.T, addr string) uint32 {
-	return get[bpf.AddrInfo](t, v.m(bpf.MargayMapIp4Host), addr4(addr)).Class
+	return get[bpf.HostInfo](t, v.m(bpf.MargayMapIp4Host), addr4(addr)).Class
 }
 
 // firstKey is one of the keys of a map.
@@ -243,10 +253,10 @@ func addressDamages() []damage {
 		{name: "the class of a pod's address", do: inAddress("10.0.0.1", func(i *bpf.AddrInfo) { i.Class = 0 }), says: "10.0.0.1"},
 		{name: "a pod's address is gone", do: func(t *testing.T, v *verified) { remove(t, v.m(bpf.MargayMapIp4Host), addr4("10.0.0.1")) }, says: "10.0.0.1"},
 		{name: "an outside address is taken for a pod's", do: func(t *testing.T, v *verified) {
-			put(t, v.m(bpf.MargayMapIp4Host), addr4("203.0.113.7"), bpf.AddrInfo{Class: v.class(t, "10.0.0.1")})
+			put(t, v.m(bpf.MargayMapIp4Host), addr4("203.0.113.7"), bpf.HostInfoOf(netip.MustParseAddr("203.0.113.7"), bpf.AddrInfo{Class: v.class(t, "10.0.0.1")}))
 		}, says: "203.0.113.7"},
 		{name: "the class of an IPv6 address", do: func(t *testing.T, v *verified) {
-			alter(t, v.m(bpf.MargayMapIp6Host), addr6("fd00::1"), func(i *bpf.AddrInfo) { i.Class = 1 })
+			alter(t, v.m(bpf.MargayMapIp6Host), addr6("fd00::1"), func(h *bpf.HostInfo) { h.Class = 1 })
 		}, says: "fd00::1"},
 		{name: "the class of a prefix", do: func(t *testing.T, v *verified) {
 			alter(t, v.m(bpf.MargayMapIp4Net), net4("192.0.2.0/24"), func(i *bpf.AddrInfo) { i.Class = 0 })
@@ -261,6 +271,7 @@ func addressDamages() []damage {
 		{name: "a single address among prefixes", do: func(t *testing.T, v *verified) {
 			put(t, v.m(bpf.MargayMapIp4Net), net4("203.0.113.8/32"), bpf.AddrInfo{Class: v.class(t, "10.0.0.1")})
 		}, says: "203.0.113.8"},
+		{name: "the entry of a pod's address is another address's", do: inHost("10.0.0.1", func(h *bpf.HostInfo) { h.Check[2] ^= 1 }), says: "10.0.0.1"},
 		{name: "a pod's address is nobody's", do: inAddress("10.0.0.2", func(i *bpf.AddrInfo) { i.Flags &^= bpf.AddrEndpoint }), says: "address 10.0.0.2"},
 		{name: "a pod's address is another's", do: inAddress("10.0.0.2", func(i *bpf.AddrInfo) { i.Ifindex++ }), says: "address 10.0.0.2"},
 		{name: "an address of the node", do: inAddress("10.0.0.3", func(i *bpf.AddrInfo) { i.Flags |= bpf.AddrHost }), says: "of this node"},

@@ -25,8 +25,8 @@ type Addresses struct {
 
 func newAddresses(maps map[string]*ebpf.Map) *Addresses {
 	return &Addresses{
-		IP4Host: NewTable(newKernelMap[bpf.IP4, bpf.AddrInfo](maps[bpf.MargayMapIp4Host], bpf.MargayMapIp4Host)),
-		IP6Host: NewTable(newKernelMap[bpf.IP6, bpf.AddrInfo](maps[bpf.MargayMapIp6Host], bpf.MargayMapIp6Host)),
+		IP4Host: NewTable[bpf.IP4, bpf.AddrInfo](newHosts(maps[bpf.MargayMapIp4Host], bpf.MargayMapIp4Host, func(k bpf.IP4) netip.Addr { return netip.AddrFrom4(k.Addr) })),
+		IP6Host: NewTable[bpf.IP6, bpf.AddrInfo](newHosts(maps[bpf.MargayMapIp6Host], bpf.MargayMapIp6Host, func(k bpf.IP6) netip.Addr { return netip.AddrFrom16(k.Addr) })),
 		IP4Net:  NewTable(newKernelMap[bpf.Net4, bpf.AddrInfo](maps[bpf.MargayMapIp4Net], bpf.MargayMapIp4Net)),
 		IP6Net:  NewTable(newKernelMap[bpf.Net6, bpf.AddrInfo](maps[bpf.MargayMapIp6Net], bpf.MargayMapIp6Net)),
 		Sources: NewTable(newKernelMap[bpf.SourceKey, uint32](maps[bpf.MargayMapSources], bpf.MargayMapSources)),
@@ -42,18 +42,14 @@ func (a *Addresses) Sync() error {
 // Lookup is what the maps know of an address: the entry of its own, or that of the longest prefix around it. Not ok: there is
 // neither, so the address is in no set.
 func (a *Addresses) Lookup(addr netip.Addr) (info bpf.AddrInfo, ok bool, err error) {
+	hosts, prefixes := bpf.MargayMapIp6Host, bpf.MargayMapIp6Net
 	if addr.Is4() {
-		key, prefix := IP4(addr), Net4(netip.PrefixFrom(addr, 32))
-		return lookupAddr(a.maps, bpf.MargayMapIp4Host, bpf.MargayMapIp4Net, &key, &prefix)
+		hosts, prefixes = bpf.MargayMapIp4Host, bpf.MargayMapIp4Net
 	}
-	key, prefix := IP6(addr), Net6(netip.PrefixFrom(addr, 128))
-	return lookupAddr(a.maps, bpf.MargayMapIp6Host, bpf.MargayMapIp6Net, &key, &prefix)
-}
-
-func lookupAddr[H, N any](maps map[string]*ebpf.Map, hosts, prefixes string, host *H, prefix *N) (info bpf.AddrInfo, ok bool, err error) {
 	name := hosts
-	if err = maps[hosts].Lookup(host, &info); errors.Is(err, ebpf.ErrKeyNotExist) {
-		name, err = prefixes, maps[prefixes].Lookup(prefix, &info)
+	if info, err = lookupHost(a.maps[hosts], addr); errors.Is(err, ebpf.ErrKeyNotExist) {
+		name = prefixes
+		info, err = lookupPrefix(a.maps[prefixes], addr)
 	}
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return bpf.AddrInfo{}, false, nil
@@ -62,6 +58,17 @@ func lookupAddr[H, N any](maps map[string]*ebpf.Map, hosts, prefixes string, hos
 		return bpf.AddrInfo{}, false, fmt.Errorf("read map %s: %w", name, err)
 	}
 	return info, true, nil
+}
+
+// lookupPrefix is the entry of the longest prefix around an address.
+func lookupPrefix(m *ebpf.Map, addr netip.Addr) (info bpf.AddrInfo, err error) {
+	whole := netip.PrefixFrom(addr, addr.BitLen())
+	if addr.Is4() {
+		err = m.Lookup(Net4(whole), &info)
+	} else {
+		err = m.Lookup(Net6(whole), &info)
+	}
+	return info, err
 }
 
 // SourceKey is the key of a further source of the endpoint on an interface.

@@ -136,7 +136,9 @@ func (m *Maps) open(create bool) (*Maps, error) {
 	}
 	m.Addresses, m.Names = newAddresses(m.maps), newNames(m.maps)
 	m.ClassSets = NewTable(newKernelMap[bpf.ClassChunk, bpf.SetBits](m.maps[bpf.MargayMapClassSets], bpf.MargayMapClassSets))
-	m.Staged = NewTable(newKernelMap[uint32, bpf.Staged](m.maps[bpf.MargayMapStaged], bpf.MargayMapStaged))
+	staged := newKernelMap[uint32, bpf.Staged](m.maps[bpf.MargayMapStaged], bpf.MargayMapStaged)
+	staged.flags = ebpf.UpdateLock // programs may read them
+	m.Staged = NewTable(staged)
 	m.Flows = newFlows(m.maps, m.made)
 	m.Drops, m.RuleStats = &Drops{m.maps[bpf.MargayMapDrops]}, &RuleStats{m.maps[bpf.MargayMapRuleStats]}
 	m.Events = &EventRing{ring: m.maps[bpf.MargayMapEvents], budgets: m.maps[bpf.MargayMapEventBudgets]}

@@ -55,7 +55,7 @@ func TestBpftoolPrintsNamedFields(t *testing.T) {
 		filepath.Join(slotDir(m.dir, slot), bpf.MargayMapCells):    {"cell"},
 		filepath.Join(m.Dir(), bpf.MargayMapSlots):                 {"rules", "rows", "columns", "generation"},
 		filepath.Join(m.Dir(), bpf.MargayMapEndpoints):             {"ifindex", "flags", "ingress", "egress", "mac", "addr4"},
-		filepath.Join(m.Dir(), bpf.MargayMapIp4Host):               {"class", "flags", "ifindex"},
+		filepath.Join(m.Dir(), bpf.MargayMapIp4Host):               {"ifindex", "lock", "class", "flags", "check"},
 		filepath.Join(m.Dir(), bpf.MargayMapClassSets):             {"bits"},
 		filepath.Join(m.Dir(), bpf.MargayMapSetNames):              {"text"},
 		filepath.Join(m.Dir(), bpf.MargayMapCt4):                   {"seen", "state", "flags", "egress", "ingress", "backend"},

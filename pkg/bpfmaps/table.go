@@ -213,8 +213,9 @@ func inBatches(total int, do func(from, to int) (int, error)) error {
 
 // kernelMap is the real Kernel.
 type kernelMap[K comparable, V comparable] struct {
-	m    *ebpf.Map
-	name string
+	m     *ebpf.Map
+	name  string
+	flags ebpf.MapUpdateFlags // of each write
 }
 
 func newKernelMap[K comparable, V comparable](m *ebpf.Map, name string) *kernelMap[K, V] {
@@ -252,7 +253,7 @@ func (k *kernelMap[K, V]) Scan(do func(K, V) bool) error {
 
 func (k *kernelMap[K, V]) Update(keys []K, values []V) (int, error) {
 	if len(keys) > 1 {
-		n, err := k.m.BatchUpdate(keys, values, nil)
+		n, err := k.m.BatchUpdate(keys, values, &ebpf.BatchOptions{ElemFlags: uint64(k.flags)})
 		if err == nil {
 			return len(keys), nil
 		}
@@ -269,7 +270,7 @@ func (k *kernelMap[K, V]) Update(keys []K, values []V) (int, error) {
 
 func (k *kernelMap[K, V]) updateEach(keys []K, values []V) (int, error) {
 	for i := range keys {
-		if err := k.m.Update(&keys[i], &values[i], ebpf.UpdateAny); err != nil {
+		if err := k.m.Update(&keys[i], &values[i], k.flags); err != nil {
 			return i, err
 		}
 	}

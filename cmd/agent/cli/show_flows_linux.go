@@ -83,14 +83,8 @@ func flowRows(m *bpfmaps.Maps, n names) ([]flowRow, error) {
 		r.endpoints[netip.AddrFrom4(e.Addr4)], r.endpoints[netip.AddrFrom16(e.Addr6)] = e, e
 	}
 	r.other = func(a netip.Addr) (bpf.Endpoint, bool) {
-		var info bpf.AddrInfo
-		var err error
-		if a.Is4() {
-			err = m.Map(bpf.MargayMapIp4Host).Lookup(bpfmaps.IP4(a), &info)
-		} else {
-			err = m.Map(bpf.MargayMapIp6Host).Lookup(bpfmaps.IP6(a), &info)
-		}
-		if err != nil || info.Flags&bpf.AddrEndpoint == 0 {
+		info, ok, err := m.Addresses.Lookup(a)
+		if err != nil || !ok || info.Flags&bpf.AddrEndpoint == 0 {
 			return bpf.Endpoint{}, false
 		}
 		return endpoints.Get(info.Ifindex)

@@ -1,0 +1,143 @@
+package bpf_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/labtest"
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
+	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
+)
+
+// comingIn is a node whose programs come into force while its kernel puts a datagram together.
+type comingIn struct {
+	*world
+	node     *lab.Node
+	from, to *lab.Pod
+	server   *echo.Server
+	sender   bpf.Endpoint
+}
+
+func newComingIn(t *testing.T) *comingIn {
+	t.Helper()
+	testutil.RequireCommand(t, "nft")
+	s := &comingIn{world: newWorld(t, bpf.Config{})}
+	s.node = labtest.Node(t, labtest.New(t), "node")
+	s.from, s.to = labtest.Pod(t, s.node, "from"), labtest.Pod(t, s.node, "to")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if out, err := s.node.Run(ctx, "table inet t { chain c { type filter hook forward priority 0; ct state invalid counter; }; }",
+		"nft", "-f", "-"); err != nil {
+		t.Fatal(err, out)
+	}
+	server, err := echo.ListenUDP(s.to.Host, 53)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.server = server
+	s.sender = bpf.Endpoint{Ifindex: uint32(s.from.IfIndex()), Addr4: s.from.Addr4().As4(), Addr6: s.from.Addr6().As16()}
+	receiver := bpf.Endpoint{Ifindex: uint32(s.to.IfIndex()), Flags: bpf.EPReady, Addr4: s.to.Addr4().As4(), Addr6: s.to.Addr6().As16()}
+	s.publish(t, &receiver, word(slotAllow, 1), word(slotAllow, 1))
+	attachTo(t, s.node, s.to.IfIndex(), s.Programs[bpf.MargayProgToPod], ebpf.AttachTCXEgress)
+	for _, family := range []link.NetfilterProtocolFamily{link.NetfilterProtoIPv4, link.NetfilterProtoIPv6} {
+		s.attach(t, func() (link.Link, error) {
+			return link.AttachNetfilter(link.NetfilterOptions{Program: s.Programs[bpf.MargayProgJudge], ProtocolFamily: family,
+				Hook: link.NetfilterInetForward, Priority: 10})
+		})
+	}
+	return s
+}
+
+// attach attaches a program on the node until the test ends, or detach is called.
+func (s *comingIn) attach(t *testing.T, open func() (link.Link, error)) (detach func()) {
+	t.Helper()
+	var attached link.Link
+	if err := s.node.Do(func() (err error) { attached, err = open(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	detach = func() {
+		if err := attached.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(detach)
+	return detach
+}
+
+// send sends packets of the pod.
+func (s *comingIn) send(t *testing.T, frames ...[]byte) {
+	t.Helper()
+	for _, frame := range frames {
+		if err := traffic.SendIP(s.from, frame[14:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// unseen is how many packets of the pod no program on its interface has seen.
+func (s *comingIn) unseen(t *testing.T) uint64 {
+	t.Helper()
+	return s.drops(t)[bpf.DropKey{Ifindex: s.sender.Ifindex, Reason: uint16(bpf.MargayDropReasonDROP_UNSEEN)}].Packets
+}
+
+// TestADatagramMayBeginBeforeTheProgramsWhereAnotherDataplaneJudges: the kernel puts fragments together, and the datagram has the mark of
+// the first one, which came before from_pod was attached. Alone, the program at FORWARD drops it.
+func TestADatagramMayBeginBeforeTheProgramsWhereAnotherDataplaneJudges(t *testing.T) {
+	s := newComingIn(t)
+	id := uint32(0)
+	for _, beside := range []bool{true, false} {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("beside %v, v6 %v", beside, v6), func(t *testing.T) {
+				s.forget(t)
+				if s.sender.Flags = bpf.EPReady; beside {
+					s.sender.Flags |= bpf.EPBeside
+				}
+				s.publish(t, &s.sender, word(slotAllow, 1), word(slotAllow, 1))
+				before := s.server.Received()
+				passed := func(what string, n uint64) {
+					t.Helper()
+					testutil.WaitFor(t, time.Minute, what, func() bool {
+						if beside {
+							return s.server.Received() == before+n
+						}
+						return s.unseen(t) == n
+					})
+				}
+				datagram := func(port uint16, size int) testutil.Packet {
+					id++
+					return testutil.Packet{Src: s.from.Addr(v6), Dst: s.to.Addr(v6), ID: id, L4: testutil.UDP{SrcPort: port, DstPort: 53}, Payload: make([]byte, size)}
+				}
+				frames := datagram(1000, 1500).Fragments(400)
+				s.send(t, frames[0], datagram(1001, 10).Bytes())
+				passed("the datagram after the first fragment", 1)
+				detach := s.attach(t, func() (link.Link, error) {
+					return link.AttachTCX(link.TCXOptions{Interface: s.from.IfIndex(), Program: s.Programs[bpf.MargayProgFromPod], Attach: ebpf.AttachTCXIngress})
+				})
+				defer detach()
+				s.send(t, frames[1:]...)
+				if !beside { // later fragments of an unknown datagram do not get that far
+					return
+				}
+				passed("the datagram in fragments", 2)
+				opened := map[netip.AddrPort]bool{}
+				for _, f := range s.flows(t) {
+					opened[f.opener()] = f.entry.Egress != 0
+				}
+				for _, port := range []uint16{1000, 1001} {
+					if from := netip.AddrPortFrom(s.from.Addr(v6), port); !opened[from] {
+						t.Errorf("no allowed flow of %v is on record: %v", from, opened)
+					}
+				}
+			})
+		}
+	}
+}
