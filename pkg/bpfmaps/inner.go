@@ -41,7 +41,7 @@ func (c *SlotContent) sizes() [parts]uint32 {
 	}
 }
 
-// fill writes one part into an inner array. Rows beyond the content are zeroed: a class without a row is denied.
+// fill writes one part into an inner array, and leaves what that has beyond the content.
 func (c *SlotContent) fill(p part, inner *ebpf.Map) error {
 	switch p {
 	case partRules:
@@ -49,9 +49,7 @@ func (c *SlotContent) fill(p part, inner *ebpf.Map) error {
 	case partL4:
 		return fill(inner, c.L4)
 	case partRows:
-		rows := make([]bpf.CellBlock, inner.MaxEntries())
-		copy(rows, c.Rows)
-		return fill(inner, rows)
+		return fill(inner, c.Rows)
 	case partRowBlk:
 		return fill(inner, c.RowBlk)
 	case partCells:
@@ -61,14 +59,30 @@ func (c *SlotContent) fill(p part, inner *ebpf.Map) error {
 	}
 }
 
-func fill[V any](inner *ebpf.Map, values []V) error {
+func fill[V any](inner *ebpf.Map, values []V) error { return fillFrom(inner, 0, values) }
+
+// fillFrom writes values into an inner array from an index on.
+func fillFrom[V any](inner *ebpf.Map, first uint32, values []V) error {
 	if len(values) == 0 {
 		return nil
 	}
 	keys := make([]uint32, len(values))
 	for i := range keys {
-		keys[i] = uint32(i)
+		keys[i] = first + uint32(i)
 	}
 	_, err := inner.BatchUpdate(keys, values, nil)
 	return err
+}
+
+// noRows are values of rows without any.
+var noRows [256]bpf.CellBlock
+
+// zeroRows removes the rows of an inner array from an index on: a class without a row is denied.
+func zeroRows(inner *ebpf.Map, from uint32) error {
+	for end := inner.MaxEntries(); from < end; from += uint32(len(noRows)) {
+		if err := fillFrom(inner, from, noRows[:min(end-from, uint32(len(noRows)))]); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -168,7 +168,11 @@ func (s *Slots) write(p part, content int, slot uint32, c *SlotContent, created 
 	if err != nil {
 		return err
 	}
-	if err := c.fill(p, inner); err != nil {
+	err = c.fill(p, inner)
+	if err == nil && fits && p == partRows { // a new array has none
+		err = zeroRows(inner, need)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("write the array of map %s: %w", partNames[p], err), inner.Close())
 	}
 	if fits {

@@ -3,7 +3,6 @@ package bpfmaps
 import (
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -236,7 +235,7 @@ func TestEnlargedRowsHoldWhatTheyHeldAndAreFoundAgain(t *testing.T) {
 	if diff, err := differs(m, slots[0], content); err != nil || diff != "" {
 		t.Errorf("slot %d: %s (%v)", slots[0], diff, err)
 	}
-	if altered, err := s.Altered(m); len(altered) != 0 || err != nil {
+	if altered, _, err := s.Altered(m, s.Live(), 1<<40); len(altered) != 0 || err != nil {
 		t.Errorf("altered %v (%v)", altered, err)
 	}
 	// An agent that starts finds the longer array.
@@ -288,7 +287,7 @@ func TestWriteRowsAddsClassesInPlace(t *testing.T) {
 		if diff, err := differs(m, slot, want); err != nil || diff != "" {
 			t.Errorf("%s (%v)", diff, err)
 		}
-		if altered, err := s.Altered(m); len(altered) != 0 || err != nil {
+		if altered, _, err := s.Altered(m, s.Live(), 1<<40); len(altered) != 0 || err != nil {
 			t.Errorf("altered %v (%v)", altered, err)
 		}
 	}
@@ -302,7 +301,7 @@ func TestWriteRowsAddsClassesInPlace(t *testing.T) {
 	if diff, err := differs(m, slot, want); err != nil || diff != "" {
 		t.Errorf("the others: %s (%v)", diff, err)
 	}
-	if altered, err := s.Altered(m); len(altered) != 0 || err != nil {
+	if altered, _, err := s.Altered(m, s.Live(), 1<<40); len(altered) != 0 || err != nil {
 		t.Errorf("altered %v (%v)", altered, err)
 	}
 	if err := s.WriteRows(slot+1, []uint32{1}, rows); err == nil {
@@ -343,15 +342,16 @@ func BenchmarkPublish(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer m.Close()
-	for _, n := range []int{1, 100} {
+	crowded := policyContent(100, 1) // of a node with 60,000 classes
+	crowded.Rows = slices.Repeat(crowded.Rows[:1], 2000)
+	for name, contents := range map[string][]SlotContent{"1": {policyContent(100, 1)}, "100": slices.Repeat([]SlotContent{policyContent(100, 1)}, 100), "crowded": {crowded}} {
 		for _, reuse := range []bool{true, false} {
-			b.Run(map[bool]string{true: "reuse", false: "create"}[reuse]+"/"+strconv.Itoa(n), func(b *testing.B) {
+			b.Run(map[bool]string{true: "reuse", false: "create"}[reuse]+"/"+name, func(b *testing.B) {
 				s, err := m.OpenSlots(nil, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
 				defer s.Close()
-				contents := slices.Repeat([]SlotContent{policyContent(100, 1)}, n)
 				for b.Loop() {
 					b.StopTimer()
 					if !reuse {

@@ -75,7 +75,7 @@ func (w *slotWalk) compare(t *testing.T, step int) {
 			t.Fatalf("step %d, slot %d: %s (%v)", step, slot, diff, err)
 		}
 	}
-	if altered, err := w.s.Altered(w.m); err != nil || len(altered) > 0 {
+	if altered, _, err := w.s.Altered(w.m, w.s.Live(), 1<<40); err != nil || len(altered) > 0 {
 		t.Fatalf("step %d: %v count as altered (%v)", step, altered, err)
 	}
 	u := w.s.Usage()

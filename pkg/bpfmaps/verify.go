@@ -114,17 +114,20 @@ func (s *Slots) Short(slot uint32) bool {
 	return int(slot) < len(s.pool.places) && s.pool.isLive(slot) && s.pool.places[slot].short
 }
 
-// Altered reads all live slots and returns those in which somebody else has changed
+// Altered reads slots, those of some that are live, and returns those in which somebody else has changed
 // something: publish their tables again. Slots that cannot be read, because an array is gone, are among them. Their arrays are
-// not used again.
-func (s *Slots) Altered(m *Maps) ([]uint32, error) {
-	var altered []uint32
+// not used again. It reads one slot, and more until it has read so many bytes; left are those of some that it has not come to.
+func (s *Slots) Altered(m *Maps, some []uint32, most uint64) (altered, left []uint32, err error) {
 	var errs []error
-	for _, slot := range s.Live() {
-		want := s.pool.places[slot].sum
-		if !want.known {
+	for i, slot := range some {
+		if most == 0 {
+			return altered, some[i:], errors.Join(errs...)
+		}
+		if int(slot) >= len(s.pool.places) || !s.pool.isLive(slot) || !s.pool.places[slot].sum.known {
 			continue
 		}
+		most -= min(most, s.arrays.bytes(s.pool.places[slot].capacity))
+		want := s.pool.places[slot].sum
 		got, err := m.ReadSlot(slot)
 		if err != nil && !errors.Is(err, errUnpinned) {
 			errs = append(errs, err)
@@ -136,7 +139,7 @@ func (s *Slots) Altered(m *Maps) ([]uint32, error) {
 			}
 		}
 	}
-	return altered, errors.Join(errs...)
+	return altered, nil, errors.Join(errs...)
 }
 
 // Sum is what a slot should hold. Comparable.

@@ -16,7 +16,7 @@ func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
 	slots := mustPublish(t, s, policyContent(20, 1), policyContent(30, 1000), interpreted)
 	mustFind := func(want ...uint32) {
 		t.Helper()
-		altered, err := s.Altered(m)
+		altered, _, err := s.Altered(m, s.Live(), 1<<40)
 		if err != nil || !slices.Equal(altered, want) {
 			t.Errorf("found %v (%v), want %v", altered, err, want)
 		}
@@ -53,7 +53,7 @@ func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
 	if err := m.Map(bpf.MargayMapL4).Delete(slots[0]); err != nil {
 		t.Fatal(err)
 	}
-	altered, err := s.Altered(m)
+	altered, _, err := s.Altered(m, s.Live(), 1<<40)
 	if err == nil || !slices.Equal(altered, []uint32{slots[0], slots[2]}) {
 		t.Errorf("found %v (%v), want the one without an array and the one of another shape", altered, err)
 	}
@@ -103,7 +103,7 @@ func TestAnAlteredSlotIsUsedAgainWithNewArrays(t *testing.T) {
 	if err := errors.Join(cells.Put(slots[0], uint32(other.FD())), m.Map(bpf.MargayMapOutcomes).Delete(slots[0])); err != nil {
 		t.Fatal(err)
 	}
-	if altered, err := s.Altered(m); err == nil || !slices.Equal(altered, slots[:1]) {
+	if altered, _, err := s.Altered(m, s.Live(), 1<<40); err == nil || !slices.Equal(altered, slots[:1]) {
 		t.Fatalf("found %v (%v), want slot %d", altered, err, slots[0])
 	}
 	if err := s.Release(slots[0]); err != nil {
@@ -119,7 +119,7 @@ func TestAnAlteredSlotIsUsedAgainWithNewArrays(t *testing.T) {
 			t.Errorf("slot %d: %s, %v", slot, what, err)
 		}
 	}
-	if altered, err := s.Altered(m); err != nil || len(altered) > 0 {
+	if altered, _, err := s.Altered(m, s.Live(), 1<<40); err != nil || len(altered) > 0 {
 		t.Errorf("found %v (%v)", altered, err)
 	}
 }

@@ -42,11 +42,9 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 		errs = append(errs, s.tables.slots.Repin())
 	}
 	errs = append(errs, d.pins.err)
-	if d.resync {
-		repairs, err := s.resync().run()
-		d.repairs += repairs
-		errs, d.resync = append(errs, err), err != nil
-	}
+	repairs, err := s.resync().look(d.resync)
+	d.repairs += repairs
+	errs, d.resync = append(errs, err), err != nil
 	s.observe()
 	s.refusals.RetryTables()
 	errs = append(errs, plans.CarryOut(s.plans, s.pace, s, d.observer), s.finish(), s.refusals.missing())
@@ -67,15 +65,16 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	return nil
 }
 
-// Unfinished reports whether the next Apply, without changes, continues a large policy or the writing of names. It is
-// false while the kernel refuses writes: then a retry is due.
+// Unfinished reports whether the next Apply, without changes, continues a large policy, the writing of names or the comparison of published
+// policies. It is false while the kernel refuses writes: then a retry is due.
 func (d *BPF) Unfinished() bool {
-	return d.state.plans.Done() && d.state.plans.Plan.More || d.state.names.unfinished()
+	s := d.state
+	return s.plans.Done() && (s.plans.Plan.More || s.comparison.unfinished() && !d.resync) || s.names.unfinished()
 }
 
 // rest is the time until the next Apply has something to continue. A plan that cleans up does not wait for a part of a large policy.
 func (d *BPF) rest() time.Duration {
-	if d.state.names.unfinished() || d.state.plans.Pending() {
+	if d.state.names.unfinished() || d.state.comparison.unfinished() || d.state.plans.Pending() {
 		return 0
 	}
 	return d.state.pace.Wait()

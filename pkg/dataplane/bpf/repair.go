@@ -17,10 +17,49 @@ type resync struct {
 	tables     *tables
 	interfaces *interfaces
 	endpoints  *endpoints
+	comparison *comparison
 }
 
-// run makes every table read its map again and looks for changes made by others: to entries, published policies,
-// attached programs. Each difference is logged, and repaired by the rest of Apply. repairs is their number.
+// comparison is what is left to compare since the last resync: the slots of published policies. There may be hundreds, each with a row for
+// every class on the node. So each Apply reads some, and changes come in between.
+type comparison struct {
+	slots []uint32
+	errs  []error // so far: one slot that cannot be read does not keep others from being compared
+}
+
+// comparedAtOnce is about how many bytes of published policies one Apply reads. That takes 2 to 5 ms.
+const comparedAtOnce = 1 << 20
+
+func (c *comparison) unfinished() bool { return len(c.slots) > 0 }
+
+// begin notes the slots that are to be compared. One that is unfinished goes on: else each attempt would begin it again while something
+// else fails.
+func (c *comparison) begin(slots []uint32) {
+	if !c.unfinished() {
+		c.slots = slots
+	}
+}
+
+// compared notes that some have been compared, which slots are left, and errors. It returns all errors of the comparison when no slot is left.
+func (c *comparison) compared(left []uint32, errs []error) error {
+	if c.slots, c.errs = left, append(c.errs, errs...); c.unfinished() {
+		return nil
+	}
+	errs, c.errs = c.errs, nil
+	return errors.Join(errs...)
+}
+
+// look does what is due: all of a resync that is to begin, or what is left of one. After an error it is to begin again.
+func (r resync) look(begin bool) (repairs uint64, err error) {
+	if begin {
+		repairs, err = r.run()
+	}
+	republished, err2 := r.compare()
+	return repairs + republished, errors.Join(err, err2)
+}
+
+// run makes every table read its map again and looks for changes made by others: to entries and attached programs, and with compare to
+// published policies. Each difference is logged, and repaired by the rest of Apply. repairs is their number.
 func (r resync) run() (repairs uint64, err error) {
 	var errs []error
 	entries := r.names.reread() + r.endpoints.sources.reread()
@@ -35,11 +74,11 @@ func (r resync) run() (repairs uint64, err error) {
 	r.endpoints.staged.reread()
 	errs = append(errs, r.kernel.endpoints.Reload())
 	repairs = uint64(entries) + r.countAltered()
-	republished, err := r.republish()
-	errs = append(errs, err, r.endpoints.entries.shares.report(r.endpoints.roster.bound, r.kernel.log))
+	errs = append(errs, r.endpoints.entries.shares.report(r.endpoints.roster.bound, r.kernel.log))
 	r.endpoints.recheck()
 	r.interfaces.recheck()
-	return repairs + republished, errors.Join(errs...)
+	r.comparison.begin(r.tables.slots.Live())
+	return repairs, errors.Join(errs...)
 }
 
 // countAltered logs and counts endpoints whose entries are not as they were written. All endpoints are about to be written
@@ -61,10 +100,13 @@ func (r resync) countAltered() (altered uint64) {
 	return altered
 }
 
-// republish publishes policies again whose slots differ from the published content. Flows may have been judged by the
-// altered content, so they are judged again.
-func (r resync) republish() (repairs uint64, err error) {
-	altered, err := r.tables.altered(r.plans.Compiler.Tables())
+// compare publishes policies again whose slots differ from the published content: of some of the slots that are left. Flows may have been
+// judged by the altered content, so they are judged again. Errors are returned when no slot is left.
+func (r resync) compare() (repairs uint64, err error) {
+	if !r.comparison.unfinished() {
+		return 0, nil
+	}
+	altered, left, err := r.tables.altered(r.plans.Compiler.Tables(), r.comparison.slots)
 	errs := []error{err}
 	for _, table := range altered {
 		r.kernel.log.Warn("a published policy had been changed by somebody else, published again", "slot", r.tables.slot(table.ID))
@@ -79,7 +121,7 @@ func (r resync) republish() (repairs uint64, err error) {
 		}
 		errs = append(errs, r.endpoints.update(), r.tables.releaseUnused(r.endpoints.entries))
 	}
-	return repairs, errors.Join(errs...)
+	return repairs, r.comparison.compared(left, errs)
 }
 
 // writeLeft writes the pending entries of failed attempts and of repairs.

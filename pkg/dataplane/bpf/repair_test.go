@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -10,18 +11,9 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
-// TestAPolicyOfAnEarlierAgentThatIsAlteredIsRepaired: this agent never published it, and finds the change all the same.
-func TestAPolicyOfAnEarlierAgentThatIsAlteredIsRepaired(t *testing.T) {
-	testutil.Privileged(t)
-	dir := testutil.BPFFS(t)
-	first := openNode(t, dir, nil)
-	first.mustApply(t, restartStages[0].updates()...)
-	mustClose(t, first.BPF)
-	n := openNode(t, dir, nil)
-	defer mustClose(t, n.BPF)
-	n.mustApply(t, restartStages[0].updates()...)
-	before, _ := n.Kernel(tortureA)
-	slot, _ := bpfmaps.SplitPolicyWord(before.Ingress)
+// allowAll plays somebody who alters a published policy.
+func allowAll(t *testing.T, n *node, slot uint32) {
+	t.Helper()
 	var id ebpf.MapID
 	if err := n.kernel.maps.Map(bpf.MargayMapOutcomes).Lookup(&slot, &id); err != nil {
 		t.Fatal(err)
@@ -36,6 +28,21 @@ func TestAPolicyOfAnEarlierAgentThatIsAlteredIsRepaired(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestAPolicyOfAnEarlierAgentThatIsAlteredIsRepaired: this agent never published it, and finds the change all the same.
+func TestAPolicyOfAnEarlierAgentThatIsAlteredIsRepaired(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	first := openNode(t, dir, nil)
+	first.mustApply(t, restartStages[0].updates()...)
+	mustClose(t, first.BPF)
+	n := openNode(t, dir, nil)
+	defer mustClose(t, n.BPF)
+	n.mustApply(t, restartStages[0].updates()...)
+	before, _ := n.Kernel(tortureA)
+	slot, _ := bpfmaps.SplitPolicyWord(before.Ingress)
+	allowAll(t, n, slot)
 	if !passes(t, n.BPF, "10.0.0.2", 80) {
 		t.Fatal("the damage has no effect: the test tests nothing")
 	}
@@ -48,3 +55,81 @@ func TestAPolicyOfAnEarlierAgentThatIsAlteredIsRepaired(t *testing.T) {
 		t.Error("flows that were judged meanwhile are not judged again")
 	}
 }
+
+// TestManyPublishedPoliciesAreComparedInParts: changes come in between. Each policy that was altered is repaired, in whatever part it is.
+func TestManyPublishedPoliciesAreComparedInParts(t *testing.T) {
+	testutil.Privileged(t)
+	n := openNode(t, testutil.BPFFS(t), nil)
+	defer mustClose(t, n.BPF)
+	n.mustApply(t, restartStages[0].updates()...)
+	n.mustApply(t, crowd(3, false)...)
+	n.state.tables.atOnce = 1 // one slot
+	slots := n.state.tables.slots.Live()
+	if len(slots) < 3 {
+		t.Fatalf("slots %v are in use: the test tests nothing", slots)
+	}
+	for _, slot := range slots {
+		allowAll(t, n, slot)
+	}
+	n.Resync()
+	n.mustApply(t)
+	if got := n.Stats(false).Repairs; got != 1 || !n.Unfinished() {
+		t.Errorf("%d repairs, want one, and more is to follow: %t", got, n.Unfinished())
+	}
+	stage := restartStages[0]
+	stage.ports = []uint16{443}
+	n.mustApply(t, stage.updates()...)
+	if !n.Unfinished() || passes(t, n.BPF, "10.0.0.1", 80) || !passes(t, n.BPF, "10.0.0.1", 443) {
+		t.Error("a change waits until all policies are compared")
+	}
+	for parts := 2; n.Unfinished(); parts++ {
+		if parts > len(slots) {
+			t.Fatal("the comparison does not end")
+		}
+		n.mustApply(t)
+	}
+	for _, slot := range n.state.tables.slots.Live() {
+		if altered, _, err := n.state.tables.slots.Altered(n.kernel.maps, []uint32{slot}, 1); len(altered) > 0 || err != nil {
+			t.Errorf("slot %d is altered (%v)", slot, err)
+		}
+	}
+}
+
+// TestAResyncThatFailsComparesAllTheSame: a map that cannot be read does not keep published policies from being compared, nor the agent
+// busy: each attempt compares another part.
+func TestAResyncThatFailsComparesAllTheSame(t *testing.T) {
+	testutil.Privileged(t)
+	n := openNode(t, testutil.BPFFS(t), nil)
+	defer mustClose(t, n.BPF)
+	n.mustApply(t, append(restartStages[0].updates(), crowd(3, false)...)...)
+	n.state.tables.atOnce = 1
+	slots := n.state.tables.slots.Live()
+	for _, slot := range slots {
+		allowAll(t, n, slot)
+	}
+	failed := errors.New("cannot be read")
+	n.kernel.maps.ClassSets.Interpose(func(k bpfmaps.Kernel[bpf.ClassChunk, bpf.SetBits]) bpfmaps.Kernel[bpf.ClassChunk, bpf.SetBits] {
+		return unreadable[bpf.ClassChunk, bpf.SetBits]{k, failed}
+	})
+	n.Resync()
+	for i := range slots {
+		if err := n.apply(); !errors.Is(err, failed) || n.Unfinished() {
+			t.Errorf("attempt %d: %v, and more is to follow at once: %t", i, err, n.Unfinished())
+		}
+	}
+	if got := n.Stats(false).Repairs; got < uint64(len(slots)) {
+		t.Errorf("%d repairs, want those of %d slots", got, len(slots))
+	}
+	if passes(t, n.BPF, "10.0.0.2", 80) {
+		t.Error("the policy is not repaired")
+	}
+}
+
+// unreadable is a map that cannot be read.
+type unreadable[K, V comparable] struct {
+	bpfmaps.Kernel[K, V]
+	err error
+}
+
+func (u unreadable[K, V]) Scan(func(K, V) bool) error { return u.err }
+func (u unreadable[K, V]) Load() (map[K]V, error)     { return nil, u.err }

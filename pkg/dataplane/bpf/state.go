@@ -29,6 +29,7 @@ type state struct {
 	status     status
 	pace       *plans.Pace // of large policies
 	renewal    renewal
+	comparison comparison
 }
 
 // newState returns a state that starts from the enforced one.
@@ -73,7 +74,7 @@ func (s *state) close() error {
 
 // resync returns a resync of this state's parts.
 func (s *state) resync() resync {
-	return resync{kernel: s.kernel, plans: s.plans, names: s.names, tables: s.tables, interfaces: s.interfaces, endpoints: s.endpoints}
+	return resync{kernel: s.kernel, plans: s.plans, names: s.names, tables: s.tables, interfaces: s.interfaces, endpoints: s.endpoints, comparison: &s.comparison}
 }
 
 // observe records interfaces that changed and of the node's addresses.

@@ -18,6 +18,7 @@ type tables struct {
 	slots  slots
 	list   map[table.ID]published
 	unused []uint32 // slots to be released, once no entry in the kernel refers to them
+	atOnce uint64   // see comparedAtOnce
 }
 
 // published is a table in the kernel.
@@ -37,7 +38,7 @@ type slots interface {
 	EnlargeRows(slots []uint32, rows [][]bpf.CellBlock) error
 	Classes(slot uint32) uint32
 	Release(slot uint32) error
-	Altered(m *bpfmaps.Maps) ([]uint32, error)
+	Altered(m *bpfmaps.Maps, some []uint32, most uint64) (altered, left []uint32, err error)
 	Repin() error
 	Sum(slot uint32) (sum bpfmaps.Sum, known bool)
 	Quiesce() <-chan error
@@ -47,7 +48,7 @@ type slots interface {
 }
 
 func newTables(k *kernel) *tables {
-	return &tables{kernel: k, list: map[table.ID]published{}}
+	return &tables{kernel: k, list: map[table.ID]published{}, atOnce: comparedAtOnce}
 }
 
 // open opens the slots, those of a snapshot being in use, and notes which tables of it are short.
@@ -251,16 +252,15 @@ func (t *tables) releaseUnused(h holders) error {
 	return errors.Join(errs...)
 }
 
-// altered are the tables that are not as they were published.
-func (t *tables) altered(list []*table.Table) ([]*table.Table, error) {
-	slots, err := t.slots.Altered(t.kernel.maps)
-	var altered []*table.Table
+// altered are the tables in some slots that are not as they were published. left are the slots for which there was no time.
+func (t *tables) altered(list []*table.Table, some []uint32) (altered []*table.Table, left []uint32, err error) {
+	slots, left, err := t.slots.Altered(t.kernel.maps, some, t.atOnce)
 	for _, table := range list {
 		if slot := t.slot(table.ID); slot != 0 && slices.Contains(slots, slot) {
 			altered = append(altered, table)
 		}
 	}
-	return altered, err
+	return altered, left, err
 }
 
 // republish publishes a table that is in the kernel once more. Its old slot is released once no endpoint refers to it.
