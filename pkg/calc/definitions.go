@@ -93,19 +93,21 @@ type definition struct {
 	closed    bool                // see relief
 }
 
-// id hashes the definition and port. The selector is last because it is the only part that can hold any byte.
+// id hashes the definition, and appends the port; see SetID.Definition. The selector is last because it is the only part that can hold any byte.
 func (k definitionKey) id(p portKey) model.SetID {
-	text := fmt.Sprintf("%s\x00%s\x00%d\x00%s\x00%s\x00%d\x00%d\x00%s",
-		k.kind, k.name, k.protocol, k.service.Namespace, k.service.Name, p.protocol, p.port, k.selector)
-	if p.past {
-		text = "past\x00" + text
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s\x00%s\x00%s",
+		k.kind, k.name, k.protocol, k.service.Namespace, k.service.Name, k.selector))
+	id := base64.RawURLEncoding.EncodeToString(sum[:])
+	if p.protocol != 0 {
+		id += fmt.Sprintf("/%d", p.protocol)
 	}
-	sum := sha256.Sum256([]byte(text))
-	prefix := string(k.kind) + ":"
-	if p.past {
-		prefix = model.PrefixPast
+	if p.port != 0 {
+		id += fmt.Sprintf(".%d", p.port)
 	}
-	return model.SetID(prefix + base64.RawURLEncoding.EncodeToString(sum[:]))
+	if p.past {
+		return model.SetID(model.PrefixPast + id)
+	}
+	return model.SetID(string(k.kind) + ":" + id)
 }
 
 // text describes one set of the definition to people: in Kubernetes' words where its rule is a Kubernetes object's.

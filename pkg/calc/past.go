@@ -38,17 +38,6 @@ func (d *definition) past() []pastSet {
 	return all
 }
 
-// past are the sets of that of all that a ruleset refers to, ascending.
-func (rs *ruleset) past() (all []model.SetID) {
-	for d := range rs.uses {
-		for _, p := range d.past() {
-			all = append(all, p.id)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
 // pastOf are those of a definition that a rule with the protocol may match; nil: with any.
 func pastOf(d *definition, protocol *uint8) []pastSet {
 	all := d.past()
@@ -63,9 +52,6 @@ func pastOf(d *definition, protocol *uint8) []pastSet {
 // Pass or Log matches less than it says. A Deny matches all ports of these pods and backends, and all that covers these network sets, and a
 // Pass denies the packets that it might have matched.
 func withPast(rules []model.MatchRule, m *model.MatchRule, source, destination past) []model.MatchRule {
-	if source.isEmpty() && destination.isEmpty() { // nearly always
-		return append(rules, *m)
-	}
 	narrow := *m
 	if m.Action != model.Deny {
 		without(&narrow.Source, source.notIn)

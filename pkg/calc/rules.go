@@ -43,7 +43,7 @@ func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, StagedAction: rs.action, Rules: b.all()}
 	if b.over {
 		// Sets that it used before stay defined: its earlier rules may still be in force.
-		rules.Rules, rules.Refused, rules.Past = nil, x.spending.over(rs, b.tooMany), rs.past()
+		rules.Rules, rules.Refused = nil, x.spending.over(rs, b.tooMany)
 		x.spending.refused[rs] = x.spending.sumOf(rs.account())
 		x.spending.tried[rs.account()] += b.spent - before
 		for d := range b.uses {
@@ -54,7 +54,7 @@ func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 		x.use(rs, b.uses)
 	}
 	if was := rs.rules; was != nil && was.Key == rules.Key && was.Staged == rules.Staged && was.StagedAction == rules.StagedAction && was.Refused == rules.Refused &&
-		slices.Equal(was.Past, rules.Past) && equalRules(was.Rules, rules.Rules) {
+		equalRules(was.Rules, rules.Rules) {
 		return false
 	}
 	rs.rules = rules
@@ -101,25 +101,21 @@ func (b *builder) all() []model.MatchRule {
 	return rules
 }
 
-// rule appends a rule, resolved. It becomes several if it names ports whose numbers, or a Service whose backends, do not all count.
+// rule appends a rule, resolved. It becomes several if it names ports whose numbers, or a Service whose backends, do not all count. A rule is
+// large, so it is built where it stays.
 func (b *builder) rule(rules []model.MatchRule, r *model.Rule) []model.MatchRule {
-	m := model.MatchRule{
-		Action:      r.Action,
-		Index:       r.Index,
-		Name:        r.Name,
-		IPVersion:   r.IPVersion,
-		Protocol:    r.Protocol,
-		NotProtocol: r.NotProtocol,
-		ICMP:        r.ICMP,
-		NotICMP:     r.NotICMP,
-		Unmatchable: r.Unmatchable,
+	if len(rules) == cap(rules) {
+		rules = slices.Grow(rules, 1)
 	}
+	rules = rules[:len(rules)+1]
+	m := &rules[len(rules)-1]
+	m.Action, m.Index, m.Name, m.Unmatchable = r.Action, r.Index, r.Name, r.Unmatchable
+	m.IPVersion, m.Protocol, m.NotProtocol, m.ICMP, m.NotICMP = r.IPVersion, r.Protocol, r.NotProtocol, r.ICMP, r.NotICMP
 	if m.Unmatchable != "" {
-		return append(rules, m) // no sets for a rule that never matches
+		return rules // no sets for a rule that never matches
 	}
-	var source, destination past
-	m.Source, source = b.side(&r.Source, r.Protocol)
-	m.Destination, destination = b.side(&r.Destination, r.Protocol)
+	source := b.side(&m.Source, &r.Source, r.Protocol)
+	destination := b.side(&m.Destination, &r.Destination, r.Protocol)
 	if s := r.Source.Service; s != nil {
 		d := b.byService(kindServiceAddrs, *s)
 		m.Source.In, source.in = append(m.Source.In, b.set(d)), append(source.in, d.past()...)
@@ -128,12 +124,16 @@ func (b *builder) rule(rules []model.MatchRule, r *model.Rule) []model.MatchRule
 		d := b.byService(kindServicePort, *s)
 		m.Destination.Ports, destination.in = &model.PortMatch{Named: b.ports(d)}, append(destination.in, pastOf(d, r.Protocol)...)
 	}
-	return withPast(rules, &m, source, destination)
+	if source.isEmpty() && destination.isEmpty() { // nearly always
+		return rules
+	}
+	whole := *m
+	return withPast(rules[:len(rules)-1], &whole, source, destination)
 }
 
 // side resolves one side of a rule, but for its Service. Validation does not let a side have both a Service and ports.
-func (b *builder) side(e *model.Entity, protocol *uint8) (s model.Side, p past) {
-	s = model.Side{Nets: orNil(e.Nets), NotNets: orNil(e.NotNets)}
+func (b *builder) side(s *model.Side, e *model.Entity, protocol *uint8) (p past) {
+	s.Nets, s.NotNets = orNil(e.Nets), orNil(e.NotNets)
 	// With named ports alone the selector is folded into their sets.
 	folded := len(e.NamedPorts) > 0 && len(e.Ports) == 0
 	if e.Selector != nil && !folded {
@@ -151,7 +151,7 @@ func (b *builder) side(e *model.Entity, protocol *uint8) (s model.Side, p past) 
 	s.Ports, named = b.portMatch(e.Ports, e.NamedPorts, protocol, e.Selector)
 	s.NotPorts, notNamed = b.portMatch(e.NotPorts, e.NotNamedPorts, protocol, e.Selector)
 	p.in, p.notIn = append(p.in, named...), append(p.notIn, notNamed...)
-	return s, p
+	return p
 }
 
 // portMatch is nil without ports of either kind. Names are those that endpoints expose that sel selects; nil: all. Past are

@@ -6,7 +6,7 @@ import (
 )
 
 // SetID names a set of addresses. Equal definitions have equal ids, so that rules share sets. Ids that start with '@'
-// are reserved.
+// are reserved. Others have a prefix that ends with ':', the definition, and if there are sets by port '/' and the port.
 type SetID string
 
 const (
@@ -25,6 +25,14 @@ const PrefixPast = "out:"
 
 // IsPast reports whether a rule that refers to the set means by it what other sets lack.
 func (id SetID) IsPast() bool { return strings.HasPrefix(string(id), PrefixPast) }
+
+// Definition returns what the ids of all sets that rules mean by the same words have in common: of a named port the sets of each number, and
+// the set of what these lack. Empty: the set is reserved.
+func (id SetID) Definition() string {
+	_, rest, _ := strings.Cut(string(id), ":")
+	definition, _, _ := strings.Cut(rest, "/")
+	return definition
+}
 
 // Changes is the difference between two flushes, and nothing else.
 type Changes struct {
@@ -104,7 +112,6 @@ type PolicyRules struct {
 	// Refused says why its rules were not resolved: that would take resources that others need. Unless the policy is
 	// staged, its endpoints keep the policy they had, or are closed if they had none. Empty: the rules were resolved.
 	Refused string
-	Past    []SetID // of rules that were refused: sets of what those that their earlier rules refer to lack now
 	Credit  *Credit // of a shadow, for the rules
 }
 

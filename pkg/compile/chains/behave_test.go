@@ -100,7 +100,7 @@ func (w *world) makeSlots() {
 			c.ID = id
 			known = append(known, c)
 		}
-		w.slots = append(w.slots, must(chains.NewSlot(number, table.Build(prog, known, table.Limits{}), known, w.o))(w.t))
+		w.slots = append(w.slots, must(chains.NewSlot(number, table.Build(prog, classes.ListOf(known), table.Limits{}), known, w.o))(w.t))
 	}
 	add(openEgress, policytest.OnePolicy(model.Egress, model.MatchRule{}))
 	add(closedEgress, policytest.OnePolicy(model.Egress))

@@ -39,7 +39,7 @@ func TestRowsThatCannotBeReadDeny(t *testing.T) {
 	}
 	known := []classes.Class{{ID: classes.None4, Family: 4}, {ID: 5, Family: 4}}
 	for _, interpreted := range []bool{false, true} {
-		built := table.Build(program, known, table.Limits{Interpret: interpreted})
+		built := table.Build(program, classes.ListOf(known), table.Limits{Interpret: interpreted})
 		s, err := NewSlot(1, built, known, &Options{Marks: marks, Names: Names{World: WorldA}, Family: 4, Shape: Legacy()})
 		if err != nil {
 			t.Fatal(err)

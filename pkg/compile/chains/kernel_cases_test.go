@@ -122,7 +122,7 @@ func deepPolicy(t *testing.T) *policy {
 		}
 		p.known = append(p.known, c)
 	}
-	p.table = table.Build(prog, p.known, table.Limits{Wide: true})
+	p.table = table.Build(prog, classes.ListOf(p.known), table.Limits{Wide: true})
 	for _, x := range []struct {
 		from int
 		port uint16

@@ -52,7 +52,7 @@ func large(t testing.TB, cidrs, ports int) (*table.Table, []classes.Class) {
 	for i := range cidrs {
 		known = append(known, classes.Class{ID: uint32(2 + i), Family: 4, Sets: []uint32{byPrefix[cidr(i)]}})
 	}
-	tab := table.Build(prog, known, table.Limits{})
+	tab := table.Build(prog, classes.ListOf(known), table.Limits{})
 	if tab == nil || tab.Interpreted() {
 		t.Fatal("the policy has no table")
 	}

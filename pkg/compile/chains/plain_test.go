@@ -50,7 +50,7 @@ func newPlainSlot(t *testing.T, shape chains.Shape, rules ...model.MatchRule) *p
 	}
 	slices.Sort(sets)
 	p.known = append(p.known, classes.Class{ID: 2, Family: 4, Sets: sets})
-	p.table = table.Build(p.prog, append(slices.Clone(p.known), classes.Class{ID: 50, Family: 4, Sets: sets[:1]}), table.Limits{})
+	p.table = table.Build(p.prog, classes.ListOf(append(slices.Clone(p.known), classes.Class{ID: 50, Family: 4, Sets: sets[:1]})), table.Limits{})
 	p.slot = must(chains.NewSlot(1, p.table, p.known, p.o))(t)
 	p.all.set(p.slot.Chains())
 	return p

@@ -60,7 +60,7 @@ func drawPolicy(slot uint32, kind table.Limits, packets int) *rapid.Generator[*p
 			byAddr[a] = c
 			p.known = append(p.known, c)
 		}
-		if p.table = table.Build(prog, p.known, kind); p.table == nil {
+		if p.table = table.Build(prog, classes.ListOf(p.known), kind); p.table == nil {
 			t.Fatal("the policy is past the limits")
 		}
 		for range packets {

@@ -66,7 +66,7 @@ func TestManyPortsAreDecidedAsThePolicySays(t *testing.T) {
 					p.known = append(p.known, c)
 				}
 				limits := table.Limits{Wide: seed%2 == 0, Interpret: seed%8 == 5 && rules < 150}
-				if p.table = table.Build(prog, p.known, limits); p.table == nil {
+				if p.table = table.Build(prog, classes.ListOf(p.known), limits); p.table == nil {
 					t.Fatal("the policy is past the limits")
 				}
 				all := rendered(t, p, o)
@@ -104,7 +104,7 @@ func TestOnlyAnswersOfICMPGoAgainstAFlow(t *testing.T) {
 	numbers, w := policytest.NewNumbers(), &policytest.World{Own: []netip.Addr{policytest.Own4, policytest.Own6}}
 	prog := must(match.Expand(policytest.OnePolicy(model.Ingress, icmp(8), icmp(3)), w, numbers))(t)
 	p := &policy{slot: 1, known: []classes.Class{{ID: classes.None4, Family: 4}, {ID: classID(0), Family: 4}}}
-	p.table = table.Build(prog, p.known, table.Limits{})
+	p.table = table.Build(prog, classes.ListOf(p.known), table.Limits{})
 	all := rendered(t, p, o)
 	walked := tableOf(t, all, o)
 	for typ, want := range map[uint8]chains.Decision{

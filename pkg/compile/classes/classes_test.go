@@ -129,7 +129,7 @@ func TestEveryAddressGoesFromItsOldClassToItsNewOneInOneWrite(t *testing.T) {
 
 func checkDiff(t *rapid.T, c *classes.Classes, m *members, kernel policytest.Entries) {
 	old, before := kernel.Clone(), map[uint32]classes.Class{}
-	for _, class := range c.All() {
+	for class := range c.All().All() {
 		before[class.ID] = class
 	}
 	moves := c.Diff()
@@ -164,7 +164,7 @@ func checkDiff(t *rapid.T, c *classes.Classes, m *members, kernel policytest.Ent
 	for _, e := range kernel {
 		used[e.Class] = true
 	}
-	for _, class := range c.All() {
+	for class := range c.All().All() {
 		if !used[class.ID] {
 			t.Fatalf("class %v has no entries and was not dropped", class)
 		}

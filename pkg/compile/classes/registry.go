@@ -1,7 +1,6 @@
 package classes
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/compile/ids"
@@ -12,13 +11,13 @@ type registry struct {
 	lists  *setLists
 	byID   []classState
 	top    uint32               // no class is above
-	all    []Class              // see All; without what changed since; nil: to be made
+	all    List                 // see All; but for stale pages
+	stale  map[uint32]struct{}  // pages of all that are to be made
 	byList [2]map[listID]uint32 // the sets of a class -> its id
 	ids    ids.Pool
 	held   map[uint32]bool // ids not to be used again yet
 
 	created []uint32 // since the last call of Created
-	changed []uint32 // that came or went since all was made
 	idle    []uint32 // may have no entries any more
 	coming  []uint32 // unknown classes of which it is known what sets their addresses are to be in
 	gone    []uint32 // since the last call of Reuse; until then, and while they are held, Differ knows their sets
@@ -36,6 +35,7 @@ type classState struct {
 func newRegistry(lists *setLists) registry {
 	return registry{
 		lists:  lists,
+		stale:  map[uint32]struct{}{0: {}},
 		byID:   []classState{{family: 0, used: true}, {family: 1, used: true}},
 		byList: [2]map[listID]uint32{{0: None4}, {0: None6}},
 		ids:    ids.NewPool(2, 1<<31),
@@ -55,50 +55,38 @@ func (r *registry) Class(id uint32) (Class, bool) {
 	return Class{ID: id, Family: uint8(4 + 2*s.family), Sets: r.lists.sets(s.list)}, true
 }
 
-// All returns every class whose sets are known, by ascending id. The caller must not change the slice; it stays as it is when classes come and
-// go.
-func (r *registry) All() []Class {
-	switch {
-	case r.all == nil:
-		r.all = make([]Class, 0, len(r.byID))
-		for id := range r.byID {
-			if class, ok := r.Class(uint32(id)); ok {
-				r.all = append(r.all, class)
-			}
-		}
-	case len(r.changed) > 0:
-		r.all = r.merged()
+// All returns every class whose sets are known.
+func (r *registry) All() List {
+	if len(r.stale) == 0 {
+		return r.all
 	}
-	r.changed = nil
+	pages := make([]Page, pageOf(uint32(len(r.byID)-1))+1)
+	copy(pages, r.all.pages)
+	for at := range r.stale {
+		r.all.len -= len(pages[at].Classes)
+		pages[at] = newPage(r.page(at))
+		r.all.len += len(pages[at].Classes)
+	}
+	r.all.pages = pages
+	clear(r.stale)
 	return r.all
 }
 
-// merged is all with the changed classes as they are now. Copying 24,000 classes costs a tenth of looking each of them up.
-func (r *registry) merged() []Class {
-	was, now := r.all, make([]Class, 0, len(r.all)+len(r.changed))
-	slices.Sort(r.changed)
-	for _, id := range slices.Compact(r.changed) {
-		at, found := slices.BinarySearchFunc(was, id, func(c Class, id uint32) int { return cmp.Compare(c.ID, id) })
-		now, was = append(now, was[:at]...), was[at:]
-		if found {
-			was = was[1:]
-		}
+// page makes one page of All.
+func (r *registry) page(at uint32) []Class {
+	var page [1 << pageBits]Class
+	n := 0
+	for id := at << pageBits; id < (at+1)<<pageBits; id++ {
 		if class, ok := r.Class(id); ok {
-			now = append(now, class)
+			page[n] = class
+			n++
 		}
 	}
-	return append(now, was...)
+	return slices.Clone(page[:n])
 }
 
-// change notes that a class came or went.
-func (r *registry) change(id uint32) {
-	if r.all == nil {
-		return
-	}
-	if r.changed = append(r.changed, id); len(r.changed) > len(r.all)/2 {
-		r.all, r.changed = nil, nil
-	}
-}
+// change notes that a class came or went, or that its sets have come to be known or are not any more.
+func (r *registry) change(id uint32) { r.stale[pageOf(id)] = struct{}{} }
 
 // Highest is the highest id of a class.
 func (r *registry) Highest() uint32 {

@@ -22,8 +22,8 @@ func allOf(c *classes.Classes) (all []classes.Class) {
 	return all
 }
 
-// All is made of what it was before and what has changed since. It is always what looking up each class gives, and a list that was
-// returned before stays as it was.
+// All is made of what it was before and what has changed since. It is always what looking up each class gives, and a List that was
+// returned before stays as it was. Since has all classes that were not in a former one.
 func TestAllClassesAreListedAfterFewAndManyChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := classes.New()
@@ -31,7 +31,8 @@ func TestAllClassesAreListedAfterFewAndManyChanges(t *testing.T) {
 		for s := range uint32(sets) {
 			c.Show(s + 1)
 		}
-		var before, kept []classes.Class
+		var before classes.List
+		var kept []classes.Class
 		for range rapid.IntRange(1, 30).Draw(t, "rounds") {
 			for range rapid.SampledFrom([]int{0, 1, 2, 5, 40}).Draw(t, "changes") {
 				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(0, 50).Draw(t, "address"))}), 32)
@@ -48,17 +49,65 @@ func TestAllClassesAreListedAfterFewAndManyChanges(t *testing.T) {
 				c.Reuse()
 			}
 			if rapid.Bool().Draw(t, "list") {
-				before = c.All()
-				kept = slices.Clone(before)
-				if d := cmp.Diff(allOf(c), before); d != "" {
-					t.Fatal(d)
+				now := c.All()
+				if d := cmp.Diff(kept, slices.Collect(before.All())); d != "" {
+					t.Fatal("the list before has changed:", d)
 				}
+				checkSince(t, now, before)
+				before, kept = now, slices.Collect(now.All())
+				checkList(t, now, allOf(c))
 			}
-			if d := cmp.Diff(kept, before); d != "" {
+			if d := cmp.Diff(kept, slices.Collect(before.All())); d != "" {
 				t.Fatal("a list that was returned has changed:", d)
 			}
 		}
 	})
+}
+
+func checkSince(t *rapid.T, now, former classes.List) {
+	known := map[uint32]classes.Class{}
+	for c := range former.All() {
+		known[c.ID] = c
+	}
+	since := slices.Collect(now.Since(former))
+	for _, c := range since {
+		known[c.ID] = c
+	}
+	for c := range now.All() {
+		if d := cmp.Diff(c, known[c.ID]); d != "" {
+			t.Fatalf("class %d has changed, and is not among the %d of Since: %s", c.ID, len(since), d)
+		}
+	}
+	if n := len(slices.Collect(now.Since(now))); n > 0 {
+		t.Fatalf("%d classes have changed since the same list", n)
+	}
+}
+
+// A List has None4 and None6, and each class once, whatever it is made of.
+func TestListOf(t *testing.T) {
+	some := []classes.Class{{ID: 200, Family: 6}, {ID: 5, Family: 4, Sets: []uint32{1}}, {ID: classes.None4, Family: 4}, {ID: 6, Family: 4}}
+	l := classes.ListOf(some)
+	ids := func(l classes.List) (all []uint32) {
+		for c := range l.All() {
+			all = append(all, c.ID)
+		}
+		if l.Len() != len(all) {
+			t.Errorf("Len is %d for %v", l.Len(), all)
+		}
+		return all
+	}
+	if got := ids(l); !slices.Equal(got, []uint32{0, 1, 5, 6, 200}) || l.Last() != 200 {
+		t.Errorf("a list of %v to %d", got, l.Last())
+	}
+	if got := ids(l.But([]uint32{6, 7, 200})); !slices.Equal(got, []uint32{0, 1, 5}) {
+		t.Errorf("without 6 and 200: %v", got)
+	}
+	if got := ids(l); len(got) != 5 {
+		t.Errorf("the list itself has changed: %v", got)
+	}
+	if got := ids(classes.List{}); len(got) != 0 {
+		t.Errorf("the zero list has %v", got)
+	}
 }
 
 // A class keeps its number and its sets as long as the kernel has an entry of it that could not be removed. No other class gets the number.
@@ -130,7 +179,7 @@ func BenchmarkAllAfterFewChanges(b *testing.B) {
 		c.Diff()
 		c.Drop()
 		c.Reuse()
-		if n := len(c.All()); n != 24_001+(i%2) {
+		if n := c.All().Len(); n != 24_001+(i%2) {
 			b.Fatal(fmt.Sprint(n, " classes"))
 		}
 	}

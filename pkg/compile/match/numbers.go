@@ -20,6 +20,24 @@ func SetNumbers(entries []bpf.Rule) []uint32 {
 	return found.ascending()
 }
 
+// DenyingSets returns the numbers of the sets in a match table that may deny their members something: if such a set lost a member, the table
+// might allow more. They ascend, each once.
+func DenyingSets(entries []bpf.Rule) []uint32 {
+	var found distinct
+	for i := range entries {
+		r := &entries[i]
+		for j := range r.In {
+			if r.Action != bpf.RuleAllow && r.Action != bpf.RuleLog {
+				found.add(r.In[j])
+			}
+			if r.Action != bpf.RuleDeny && r.Action != bpf.RuleLog {
+				found.add(r.NotIn[j])
+			}
+		}
+	}
+	return found.ascending()
+}
+
 // RuleNumbers returns the numbers of the rules in a match table, ascending, each once, without 0.
 func RuleNumbers(entries []bpf.Rule) []uint32 {
 	var found distinct

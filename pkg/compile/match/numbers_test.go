@@ -2,6 +2,7 @@ package match
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,5 +54,15 @@ func TestACIDRListKeepsItsName(t *testing.T) {
 	}
 	if id := newNetSet(list).id; id != "net:3x-k5ZjSXaf-PvLbTJaEavUW" {
 		t.Errorf("the list is named %s", id)
+	}
+}
+
+// Each entry counts that may deny a member of a set something.
+func TestDenyingSets(t *testing.T) {
+	for action, want := range map[uint8][]uint32{bpf.RuleAllow: {3, 4}, bpf.RuleLog: nil, bpf.RuleDeny: {1, 2}, bpf.RulePass: {1, 2, 3, 4}, bpf.RuleSkip: {1, 2, 3, 4}} {
+		entries := []bpf.Rule{{Action: action, In: [3]uint32{2, 1, 2}, NotIn: [3]uint32{4, 0, 3}}, {Action: action, In: [3]uint32{2}}}
+		if got := DenyingSets(entries); !slices.Equal(got, want) {
+			t.Errorf("action %d: %v, want %v", action, got, want)
+		}
 	}
 }

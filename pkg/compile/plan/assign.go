@@ -123,10 +123,11 @@ func (s *assignment) desiredProgram(e *endpoint, d int, l *localAddrs) *program 
 	}
 	s.failures.note(at, err)
 	old := e.applied.programs[d]
-	if old == nil || isShadow(e.id) || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() || !old.outlives(e.directionPolicy(model.Direction(d))) {
+	if old == nil || isShadow(e.id) || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() || !s.outlives(old) {
 		return nil
 	}
 	s.ledger.charge(accountOf(e.id), old)
+	s.failures.keep(at)
 	return old
 }
 

@@ -14,6 +14,8 @@ type failures struct {
 	// barred are those whose policy the kernel had no room for, until it changes or Retry.
 	barred map[EndpointDirection]error
 	full   map[EndpointDirection]bytesUsed // barred by a limit: the bytes that were used at that time
+	// kept are those whose desired program is that of an earlier policy.
+	kept map[EndpointDirection]bool
 	// refused are the endpoints for which there was no room in a namespace or on the node. There may be some later.
 	refused map[model.EndpointID]bool
 }
@@ -23,6 +25,7 @@ func newFailures() *failures {
 		why:     map[EndpointDirection]error{},
 		barred:  map[EndpointDirection]error{},
 		full:    map[EndpointDirection]bytesUsed{},
+		kept:    map[EndpointDirection]bool{},
 		refused: map[model.EndpointID]bool{},
 	}
 }
@@ -39,8 +42,12 @@ func (f *failures) forget(id model.EndpointID) {
 	delete(f.refused, id)
 	for d := range model.Direction(2) {
 		delete(f.why, EndpointDirection{id, d})
+		delete(f.kept, EndpointDirection{id, d})
 	}
 }
+
+// keep notes that an endpoint-direction that was noted has the program of an earlier policy.
+func (f *failures) keep(at EndpointDirection) { f.kept[at] = true }
 
 func (f *failures) allRefused() map[model.EndpointID]bool { return f.refused }
 

@@ -70,7 +70,7 @@ func (s *programs) opened() []*program {
 
 // advance makes a program's table, or part of it, in at most so many units of work, and returns the units that are left. When
 // it is done, the program has its table. If it then has none, a limit forbids the table.
-func (s *programs) advance(prog *program, all []classes.Class, units int) (done bool, left int) {
+func (s *programs) advance(prog *program, all classes.List, units int) (done bool, left int) {
 	if prog.making == nil {
 		prog.making = &making{Making: table.Begin(prog.Program, all, s.limitsFor(all))}
 	}
@@ -87,7 +87,7 @@ func (s *programs) advance(prog *program, all []classes.Class, units int) (done 
 }
 
 // build makes the program's table at once. False: a limit forbids it, and nothing has changed.
-func (s *programs) build(prog *program, all []classes.Class) bool {
+func (s *programs) build(prog *program, all classes.List) bool {
 	t := table.Build(prog.Program, all, s.limitsFor(all))
 	s.made(prog, t)
 	return t != nil
@@ -103,7 +103,7 @@ func (s *programs) made(prog *program, t *table.Table) {
 }
 
 // limitsFor are the limits of a table for these classes.
-func (s *programs) limitsFor(all []classes.Class) table.Limits {
+func (s *programs) limitsFor(all classes.List) table.Limits {
 	limits := s.limits
 	limits.Room = s.highest(all) + roomAhead
 	return limits

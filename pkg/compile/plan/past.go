@@ -1,62 +1,88 @@
 package plan
 
 import (
-	"iter"
+	"slices"
 
+	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// A policy that is over a limit leaves its endpoints with the one before, whose sets change further. If these come to lack something that is past
-// a limit, rules have to refer to the set of that, or they would allow it: the policy before does not.
+// An endpoint whose policy cannot come into force keeps the program before, whose sets change further. If one of these comes to lack something
+// that is past a limit, rules have to refer to the set of that, or they would allow what they denied: the program before does not.
 
-// outlives reports whether a program judges right by its own rules what sets lack by now, though a policy takes its place that cannot.
-func (p *program) outlives(by *model.DirectionPolicy) bool {
-	lacks := map[model.SetID]bool{}
-	for id := range pastSets(by) {
-		lacks[id] = true
+// pastSets are the sets of what others lack that are defined now.
+type pastSets struct {
+	of    map[string][]model.SetID // by the definition of both
+	known map[*program]bool        // what outlives has returned since they changed
+}
+
+// note takes in that a set is defined, or not any more.
+func (p *pastSets) note(id model.SetID, defined bool) {
+	if !id.IsPast() {
+		return
 	}
-	if len(lacks) == 0 {
+	d := id.Definition()
+	at := slices.Index(p.of[d], id)
+	if defined == (at >= 0) {
+		return // only its members have changed
+	}
+	p.known = nil
+	if !defined {
+		if p.of[d] = slices.Delete(p.of[d], at, at+1); len(p.of[d]) == 0 {
+			delete(p.of, d)
+		}
+		return
+	}
+	if p.of == nil {
+		p.of = map[string][]model.SetID{}
+	}
+	p.of[d] = append(p.of[d], id)
+}
+
+// outlives reports whether a program judges right by its own rules what its sets lack by now, though another policy is to take its place.
+func (s *assignment) outlives(prog *program) bool {
+	past := &s.sets.past
+	if len(past.of) == 0 { // nearly always
 		return true
 	}
-	for _, id := range p.Sets {
-		delete(lacks, id)
+	if known, ok := past.known[prog]; ok {
+		return known
 	}
-	return len(lacks) == 0
+	known := s.refersToPast(prog)
+	if past.known == nil {
+		past.known = map[*program]bool{}
+	}
+	past.known[prog] = known
+	return known
 }
 
-// pastSets yields the sets of what others lack that the rules of a policy refer to, or would if they were not refused.
-func pastSets(p *model.DirectionPolicy) iter.Seq[model.SetID] {
-	return func(yield func(model.SetID) bool) {
-		for _, t := range p.Tiers {
-			for _, rules := range t.Policies {
-				if !rules.Staged && !yieldPast(rules, yield) {
-					return
-				}
-			}
-		}
-		for _, rules := range p.Profiles {
-			if !yieldPast(rules, yield) {
-				return
-			}
-		}
-	}
-}
-
-func yieldPast(rules *model.PolicyRules, yield func(model.SetID) bool) bool {
-	for _, id := range rules.Past {
-		if !yield(id) {
-			return false
-		}
-	}
-	for i := range rules.Rules {
-		r := &rules.Rules[i]
-		for _, list := range [][]model.SetID{r.Source.In, r.Source.NotIn, r.Destination.In, r.Destination.NotIn} {
-			for _, id := range list {
-				if id.IsPast() && !yield(id) {
-					return false
-				}
+// refersToPast reports whether a program refers to the sets of all that is lacking where it denies.
+func (s *assignment) refersToPast(prog *program) bool {
+	for _, num := range match.DenyingSets(prog.Rules) {
+		for _, id := range s.sets.past.of[s.sets.Key(num).Definition()] {
+			past, ok := s.sets.Find(id)
+			if _, refers := slices.BinarySearch(prog.sets, past); !ok || !refers {
+				return false
 			}
 		}
 	}
 	return true
+}
+
+// forget is for a program that is gone.
+func (p *pastSets) forget(prog *program) { delete(p.known, prog) }
+
+// keptOpen are the endpoints whose programs of earlier policies allow what their sets lack by now: they are to be looked at.
+func (s *assignment) keptOpen() (ids []model.EndpointID) {
+	if len(s.sets.past.of) == 0 {
+		return nil
+	}
+	for at := range s.failures.kept {
+		if e := s.endpoints.get(at.Endpoint); e != nil {
+			if prog := e.desired.programs[at.Direction]; prog != nil && !s.outlives(prog) {
+				ids = append(ids, e.id)
+			}
+		}
+	}
+	return ids
 }

@@ -23,7 +23,6 @@ type planner struct {
 	grown   map[*program]bool
 	fresh   map[*program]bool
 	retired []*program
-	all     []classes.Class // see allClasses
 }
 
 // plan returns the writes that bring the kernel to the present state. changed: it has changed since the last plan.
@@ -33,6 +32,7 @@ func (c *Compiler) plan(changed bool) Plan {
 	if !p.makeRoom() {
 		p.toOpen = 0
 	}
+	c.endpoints.markStale(c.assigned.keptOpen())
 	p.stale = c.assigned.assignStale()
 	c.pace.work.Endpoints = len(p.stale)
 	p.openSets()
@@ -93,29 +93,16 @@ func (p *planner) closeSets() {
 	p.FollowUp = c.classes.MoveUnknown() || p.FollowUp
 	p.created = append(p.created, c.classes.Created()...)
 	p.Classes = p.created
-	p.all = nil
-}
-
-// allClasses returns every class there is.
-func (p *planner) allClasses() []classes.Class {
-	if p.all == nil {
-		p.all = p.c.classes.All()
-	}
-	return p.all
 }
 
 // classesFor returns the classes that a new table of a program gets rows for. Which sets unknown classes are in is foreseen, but not for
 // sets that only tables of an earlier agent refer to.
-func (p *planner) classesFor(prog *program) []classes.Class {
-	all, foreseen := p.allClasses(), p.c.classes.Foreseen()
+func (p *planner) classesFor(prog *program) classes.List {
+	all, foreseen := p.c.classes.All(), p.c.classes.Foreseen()
 	if len(foreseen) == 0 || !slices.ContainsFunc(prog.sets, p.c.sets.uses.lacksMembers) {
 		return all
 	}
-	slices.Sort(foreseen)
-	return slices.DeleteFunc(slices.Clone(all), func(class classes.Class) bool {
-		_, unknown := slices.BinarySearch(foreseen, class.ID)
-		return unknown
-	})
+	return all.But(foreseen)
 }
 
 // mostRowsAhead bounds the space for rows that is made before they are known: the plan before had so many.

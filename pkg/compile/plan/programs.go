@@ -81,6 +81,7 @@ func (s *programs) retire(prog *program) {
 	prog.gone = true
 	prog.stopMaking()
 	s.sets.unrefer(prog.sets)
+	s.sets.past.forget(prog)
 	for _, num := range prog.rules {
 		s.rules.Drop(num)
 	}
@@ -136,8 +137,8 @@ func (s *programs) unopened() []*program {
 
 // highest is the highest class for which tables have room: the highest that there has been, so that classes that come and
 // go do not have all tables grow again and again. When by far fewer are left, their number counts.
-func (s *programs) highest(all []classes.Class) uint32 {
-	last := all[len(all)-1].ID
+func (s *programs) highest(all classes.List) uint32 {
+	last := all.Last()
 	if last < s.mostClass/8 {
 		s.mostClass = 0
 	}
@@ -192,7 +193,7 @@ func (s *programs) adopt(t SnapshotTable, names map[uint32]string) *program {
 		p.Sets = append(p.Sets, s.sets.Key(num))
 	}
 	if prog.table = table.Build(p, s.classes.All(), s.limits); prog.table == nil { // made when limits were others
-		prog.table = table.Build(p, nil, table.Limits{Interpret: true})
+		prog.table = table.Build(p, classes.List{}, table.Limits{Interpret: true})
 	}
 	prog.table.ID = t.ID
 	s.lastID = max(s.lastID, t.ID)

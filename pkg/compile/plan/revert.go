@@ -23,13 +23,14 @@ func (s *assignment) revert(p *Plan, prog *program, err error) {
 			prog.desired--
 			s.ledger.release(accountOf(e.id), prog)
 			old := e.prior[d]
-			if s.isLacking(old) { // see leaveLacking
+			if s.isLacking(old) || old != nil && !s.outlives(old) { // see leaveLacking
 				old = nil
 			}
 			e.desired.programs[d], e.applied.programs[d] = old, old
 			if old != nil {
 				old.desired++
 				s.ledger.charge(accountOf(e.id), old)
+				s.failures.keep(at)
 				p.Rejudge = append(p.Rejudge, at) // it was not looked at when that was decided
 			}
 			s.rebind(p, e)

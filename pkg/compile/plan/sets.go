@@ -23,6 +23,7 @@ type setNumbers struct {
 	review  []uint32
 	changed changedSets
 	coming  comings
+	past    pastSets
 }
 
 // setUse says who needs a set.
@@ -82,6 +83,7 @@ func (s *setNumbers) adopt(names map[uint32]model.SetID) {
 func (s *setNumbers) update(id model.SetID, change *model.SetChange) (again bool) {
 	num := s.number(id)
 	u := s.use(num)
+	s.past.note(id, !change.Gone)
 	switch {
 	case change.Gone && !u.defined: // it came and went while changes waited
 		return false

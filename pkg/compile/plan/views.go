@@ -88,8 +88,8 @@ func (c *Compiler) Sets() map[uint32]model.SetID { return c.sets.named() }
 // Rules returns the rules in the kernel by their numbers.
 func (c *Compiler) Rules() map[uint32]model.RuleID { return c.rules.Held() }
 
-// Classes returns all classes, by ascending id.
-func (c *Compiler) Classes() []classes.Class { return c.classes.All() }
+// Classes returns all classes whose sets are known.
+func (c *Compiler) Classes() classes.List { return c.classes.All() }
 
 // Tables returns all tables in the kernel, by ascending id.
 func (c *Compiler) Tables() []*table.Table { return c.programs.tables() }

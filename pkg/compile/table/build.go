@@ -54,20 +54,20 @@ func bounded(limit, most int) int {
 	return min(limit, most)
 }
 
-// Build compiles a Program for the classes known now; classes.None4 and classes.None6 are always among them. If there are many
+// Build compiles a Program for the classes known now. If there are many
 // rows and many columns the Table is a wide one. If no table is within the limits, the policy is interpreted: the Table has
 // no arrays but the Program's. Nil: even that is past its limit. The cost of a table is estimated before it is made.
-// Equal input gives an equal Table, whatever the order of classes. The Table keeps p.
-func Build(p *match.Program, classes []classes.Class, lim Limits) *Table {
-	return build(p, classes, lim, endless(), nil)
+// Equal input gives an equal Table. The Table keeps p.
+func Build(p *match.Program, known classes.List, lim Limits) *Table {
+	return build(p, known, lim, endless(), nil)
 }
 
 // build makes breaks. Classes are added to late meanwhile; nil: none are.
-func build(p *match.Program, known []classes.Class, lim Limits, breaks *breaks, late *[]classes.Class) *Table {
+func build(p *match.Program, known classes.List, lim Limits, breaks *breaks, late *[]classes.Class) *Table {
 	lim = lim.withDefaults()
 	if !lim.Interpret {
 		b := &builder{breaks: breaks, lim: lim, rules: p.Rules, t: newTable(p), late: late}
-		if b.table(withNone(known)) {
+		if b.table(known) {
 			return b.t
 		}
 		if breaks.stopped || walkOf(p.Rules) > lim.Walk {
@@ -126,32 +126,32 @@ type builder struct {
 }
 
 // table makes the table that takes the fewest steps. False: there is none within the limits.
-func (b *builder) table(classes []classes.Class) bool {
+func (b *builder) table(known classes.List) bool {
 	lim := b.lim
 	if !b.columns.find(b.rules, b.breaks) || !b.sports.find(b.rules, b.breaks) {
 		return false
 	}
-	if len(b.columns.list)*len(b.sports.list) > maxIDs || !b.number(classes) {
+	if len(b.columns.list)*len(b.sports.list) > maxIDs || !b.number(known) {
 		return false
 	}
 	perRow := b.columns.work(len(b.rules)) * len(b.sports.list)
 	steps := len(b.of) * perRow
 	if steps <= denseSteps && !lim.Wide {
-		if b.fill(classes, nil) {
+		if b.fill(known, nil) {
 			return true
 		}
 	}
-	wide := b.planWide(classes, perRow)
+	wide := b.planWide(perRow)
 	if !lim.Wide && steps > denseSteps && steps <= min(lim.Steps, wide.steps) {
-		if b.fill(classes, nil) {
+		if b.fill(known, nil) {
 			return true
 		}
 	}
-	return wide.steps <= lim.Steps && wide.bytes <= lim.Bytes && b.fill(classes, wide)
+	return wide.steps <= lim.Steps && wide.bytes <= lim.Bytes && b.fill(known, wide)
 }
 
 // fill makes the table, a wide one by a plan or, if that is nil, a dense one. False: a limit was met.
-func (b *builder) fill(classes []classes.Class, wide *widePlan) bool {
+func (b *builder) fill(known classes.List, wide *widePlan) bool {
 	n, t := len(b.rules), b.t
 	sports := len(b.sports.list)
 	t.seen = seen{used: newBitmap(n), holds: newBitmap(n)}
@@ -167,17 +167,16 @@ func (b *builder) fill(classes []classes.Class, wide *widePlan) bool {
 	b.outcome(match.NoOutcome())
 	b.row(make([]uint16, int(t.Slot.Blocks)*cellsPerBlock))
 	t.rowOfKind = make([]uint16, len(b.of))
-	maps.DeleteFunc(t.kinds, func(_ string, kind int32) bool { return int(kind) >= len(b.of) })
-	var rows rowMaker = newDenseRows(b)
-	if wide != nil {
-		rows = newWideRows(b, wide)
+	if len(t.kinds) > len(b.of) { // of classes that came while another kind of table was tried
+		maps.DeleteFunc(t.kinds, func(_ string, kind int32) bool { return int(kind) >= len(b.of) })
 	}
-	rows.known(classes)
+	rows := b.rowMaker(wide)
+	rows.known()
 	if b.stopped || b.full {
 		return false
 	}
-	for i, c := range classes {
-		t.SetRow(c.ID, t.rowOfKind[b.all[i]])
+	if !b.fillRows(known) {
+		return false
 	}
 	if b.pages(); b.stopped || !b.lateRows(rows) {
 		return false
@@ -192,6 +191,14 @@ func (b *builder) fill(classes []classes.Class, wide *widePlan) bool {
 		}
 	}
 	return t.Bytes() <= b.lim.Bytes
+}
+
+// rowMaker makes the rows of a wide table by a plan or, if that is nil, those of a dense one.
+func (b *builder) rowMaker(wide *widePlan) rowMaker {
+	if wide != nil {
+		return newWideRows(b, wide)
+	}
+	return newDenseRows(b)
 }
 
 func (b *builder) blocksPerRow() uint32 {

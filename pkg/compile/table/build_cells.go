@@ -27,9 +27,11 @@ func newCellFiller(b *builder) *cellFiller {
 		line:  make([]uint16, int(b.t.Slot.Blocks)*cellsPerBlock),
 		holds: newBitmap(len(b.rules)),
 	}
+	f.first = make([]int, 0, len(b.columns.list))
 	for i := range b.columns.list {
 		f.first = append(f.first, b.columns.list[i].first(f.n))
 	}
+	b.spend(len(f.first) / 4)
 	return f
 }
 

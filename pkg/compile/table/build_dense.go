@@ -5,7 +5,7 @@ import "github.com/margay-project/margay/pkg/compile/classes"
 // rowMaker gives the kinds of classes their rows, in one way or the other.
 type rowMaker interface {
 	// known makes those of all kinds that the builder has numbered.
-	known(classes []classes.Class)
+	known()
 	// late makes that of another kind.
 	late(c classes.Class) uint16
 	// finish lays out the rows that were made.
@@ -21,7 +21,7 @@ func (b *builder) lateRows(rows rowMaker) bool {
 		row, ok := t.Row(c)
 		if !ok {
 			row = rows.late(c)
-			t.kinds[string(t.appendKind(nil, c))] = int32(len(t.rowOfKind))
+			t.kinds[string(t.appendKind(nil, &c))] = int32(len(t.rowOfKind))
 			t.rowOfKind = append(t.rowOfKind, row)
 		}
 		if b.stopped || b.full {
@@ -41,12 +41,12 @@ type denseRows struct {
 }
 
 func newDenseRows(b *builder) *denseRows {
-	return &denseRows{b: b, entries: newAddressIndex(b.rules, b.t.refers), cells: newCellFiller(b)}
+	return &denseRows{b: b, entries: newAddressIndex(b), cells: newCellFiller(b)}
 }
 
-func (d *denseRows) known(classes []classes.Class) {
-	for kind, i := range d.b.of {
-		if d.b.t.rowOfKind[kind] = d.late(classes[i]); d.b.full || d.b.stopped {
+func (d *denseRows) known() {
+	for kind, c := range d.b.of {
+		if d.b.t.rowOfKind[kind] = d.late(c); d.b.full || d.b.stopped {
 			return
 		}
 	}

@@ -17,8 +17,9 @@ type addressIndex struct {
 	now    bitmap    // the answer
 }
 
-func newAddressIndex(rules []bpf.Rule, refers []uint32) *addressIndex {
-	n := len(rules)
+// newAddressIndex makes breaks. If the builder is stopped, the index is of some of its entries.
+func newAddressIndex(b *builder) *addressIndex {
+	rules, refers, n := b.rules, b.t.refers, len(b.rules)
 	x := &addressIndex{
 		rules: rules, refers: refers,
 		open:  [2]bitmap{newBitmap(n), newBitmap(n)},
@@ -27,6 +28,9 @@ func newAddressIndex(rules []bpf.Rule, refers []uint32) *addressIndex {
 		now:   newBitmap(n),
 	}
 	for i := range rules {
+		if i%256 == 255 && !b.spend(1024) {
+			return x
+		}
 		r := &rules[i]
 		if r.In[0] != 0 {
 			s, _ := slices.BinarySearch(refers, r.In[0])

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
-
-	"github.com/margay-project/margay/pkg/compile/classes"
 )
 
 // A wide table is for many rows and many columns. Most of its rows differ from another row, their base, in a few cells
@@ -30,18 +28,18 @@ type wideIndex struct {
 }
 
 // planWide returns the plan that takes the fewest steps. A dense row takes perRow.
-func (b *builder) planWide(classes []classes.Class, perRow int) *widePlan {
-	x := b.indexWide(classes)
+func (b *builder) planWide(perRow int) *widePlan {
+	x := b.indexWide()
 	best := &widePlan{steps: math.MaxInt}
 	for _, most := range []int{16, 256, 4096, 1 << 16} {
-		if p := b.planBelow(classes, x, perRow, most); p.steps < best.steps && !b.stopped {
+		if p := b.planBelow(x, perRow, most); p.steps < best.steps && !b.stopped {
 			best = p
 		}
 	}
 	return best
 }
 
-func (b *builder) indexWide(classes []classes.Class) *wideIndex {
+func (b *builder) indexWide() *wideIndex {
 	refers, n := b.t.refers, len(b.rules)
 	x := &wideIndex{
 		entries: make([][]int32, len(refers)), sets: make([][]int32, len(b.of)),
@@ -76,9 +74,9 @@ func (b *builder) indexWide(classes []classes.Class) *wideIndex {
 			}
 		}
 	}
-	for kind, i := range b.of {
-		b.spend(1 + len(classes[i].Sets))
-		for _, number := range classes[i].Sets {
+	for kind, c := range b.of {
+		b.spend(1 + len(c.Sets))
+		for _, number := range c.Sets {
 			if s, ok := slices.BinarySearch(refers, number); ok {
 				x.sets[kind] = append(x.sets[kind], int32(s))
 			}
@@ -133,7 +131,7 @@ func (b *builder) columnsOf(x *wideIndex, entry int, do func(col int)) {
 }
 
 // planBelow is the plan in which sets are light whose entries fit no more than so many columns.
-func (b *builder) planBelow(classes []classes.Class, x *wideIndex, perRow, most int) *widePlan {
+func (b *builder) planBelow(x *wideIndex, perRow, most int) *widePlan {
 	p := &widePlan{light: make([]bool, len(x.cells)), x: x}
 	for s, cells := range x.cells {
 		p.light[s] = cells <= most
@@ -142,7 +140,7 @@ func (b *builder) planBelow(classes []classes.Class, x *wideIndex, perRow, most 
 	bases, exceptions := map[string]bool{}, 0
 	var key []byte
 	for kind := range b.of {
-		key = p.baseKey(key[:0], classes[b.of[kind]].Family, kind)
+		key = p.baseKey(key[:0], b.of[kind].Family, kind)
 		bases[string(key)] = true
 		b.spend(1 + len(x.sets[kind])/4)
 		p.steps += 32

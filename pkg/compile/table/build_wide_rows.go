@@ -25,18 +25,21 @@ type wideRows struct {
 }
 
 func newWideRows(b *builder, plan *widePlan) *wideRows {
-	w := &wideRows{cellFiller: newCellFiller(b), plan: plan, index: newAddressIndex(b.rules, b.t.refers),
+	w := &wideRows{cellFiller: newCellFiller(b), plan: plan, index: newAddressIndex(b),
 		generic: make([][]int32, len(b.columns.groups)), heads: make([]uint16, headCells), rows: make(map[string]uint16, len(b.of))}
 	w.spare = w.holds
 	return w
 }
 
-func (w *wideRows) known(classes []classes.Class) {
+func (w *wideRows) known() {
 	b := w.b
-	for _, kinds := range b.byBase(classes, w.plan) {
-		base := b.row(w.base(w.baseClass(classes[b.of[kinds[0]]], kinds[0])))
+	for _, kinds := range b.byBase(w.plan) {
+		if b.stopped {
+			return
+		}
+		base := b.row(w.base(w.baseClass(b.of[kinds[0]], kinds[0])))
 		for _, kind := range kinds {
-			w.except(classes[b.of[kind]], kind)
+			w.except(b.of[kind], kind)
 			if b.t.rowOfKind[kind] = w.row(base); b.full || b.stopped {
 				return
 			}
@@ -80,13 +83,16 @@ func (w *wideRows) finish() {
 	t.Slot.Flags |= bpf.SlotWide
 }
 
-// byBase lists the kinds base by base.
-func (b *builder) byBase(classes []classes.Class, plan *widePlan) [][]int {
+// byBase lists the kinds base by base. If the builder is stopped, some are missing.
+func (b *builder) byBase(plan *widePlan) [][]int {
 	index := map[string]int{}
 	var list [][]int
 	var key []byte
-	for kind, i := range b.of {
-		key = plan.baseKey(key[:0], classes[i].Family, kind)
+	for kind, c := range b.of {
+		if kind%64 == 63 && !b.spend(256) {
+			break
+		}
+		key = plan.baseKey(key[:0], c.Family, kind)
 		at, ok := index[string(key)]
 		if !ok {
 			at = len(list)

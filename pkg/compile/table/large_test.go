@@ -64,7 +64,7 @@ func TestLargeTablesAgreeWithTheInterpreter(t *testing.T) {
 			}
 			known = append(known, c)
 		}
-		table, wide := Build(prog, known, Limits{}), Build(prog, known, Limits{Wide: true})
+		table, wide := Build(prog, classes.ListOf(known), Limits{}), Build(prog, classes.ListOf(known), Limits{Wide: true})
 		if table.Interpreted() || wide.Interpreted() || wide.Slot.Flags&bpf.SlotWide == 0 {
 			t.Fatalf("seed %d: interpreted", seed)
 		}
@@ -101,7 +101,7 @@ func TestManyOverlappingRangesAgreeWithTheInterpreter(t *testing.T) {
 	// Every port has hundreds of entries: the columns are dense.
 	prog, n := expand(t, nestedRanges(700)...)
 	class := classes.Class{ID: 2, Family: 4, Sets: []uint32{n.Sets[setOf(37)]}}
-	table := Build(prog, []classes.Class{class}, Limits{})
+	table := Build(prog, classes.ListOf([]classes.Class{class}), Limits{})
 	allowed := false
 	for port := 0; port < 65536; port += 7 {
 		pkt := tcpTo(uint16(port))

@@ -20,7 +20,7 @@ type Making struct {
 }
 
 // Begin begins to make the table that Build would.
-func Begin(p *match.Program, known []classes.Class, lim Limits) *Making {
+func Begin(p *match.Program, known classes.List, lim Limits) *Making {
 	m := &Making{breaks: &breaks{}, late: new([]classes.Class)}
 	m.next, m.stop = iter.Pull(func(yield func(struct{}) bool) {
 		m.breaks.pause = func() bool { return yield(struct{}{}) }

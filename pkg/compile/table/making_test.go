@@ -30,7 +30,7 @@ func TestATableMadeInPartsIsTheSame(t *testing.T) {
 		"interpreted": {dense, ofDense, Limits{Interpret: true}, 0},
 		"refused":     {wide, ofWide, Limits{Steps: 1000}, 10},
 	} {
-		m, parts, over := Begin(c.prog, c.known, c.lim), 0, 0
+		m, parts, over := Begin(c.prog, classes.ListOf(c.known), c.lim), 0, 0
 		for !m.GoOn(2000, nil) {
 			parts, over = parts+1, max(over, -m.breaks.left)
 		}
@@ -38,7 +38,7 @@ func TestATableMadeInPartsIsTheSame(t *testing.T) {
 		if parts < c.parts || over > 200_000 {
 			t.Errorf("%s: %d parts, the longest %d over", name, parts, over)
 		}
-		if want := Build(c.prog, c.known, c.lim); !reflect.DeepEqual(m.Table(), want) {
+		if want := Build(c.prog, classes.ListOf(c.known), c.lim); !reflect.DeepEqual(m.Table(), want) {
 			t.Errorf("%s: another table than at once", name)
 		}
 	}
@@ -68,7 +68,7 @@ func TestATableKnowsClassesThatCameWhileItWasMade(t *testing.T) {
 			c := classOf(id + 2)
 			first, known[c.ID] = append(first, c), c
 		}
-		m := Begin(prog, first, Limits{Wide: seed%2 == 1})
+		m := Begin(prog, classes.ListOf(first), Limits{Wide: seed%2 == 1})
 		for !m.GoOn(500, func() []classes.Class {
 			if len(known) >= 200 {
 				return nil
@@ -102,7 +102,7 @@ func TestATableKnowsClassesThatCameWhileItWasMade(t *testing.T) {
 func TestATableThatIsGivenUpEnds(t *testing.T) {
 	prog, known := wideRules(t, 1000, nil)
 	for parts := range 40 {
-		m := Begin(prog, known, Limits{Wide: parts%2 == 0})
+		m := Begin(prog, classes.ListOf(known), Limits{Wide: parts%2 == 0})
 		for range parts {
 			m.GoOn(3000, nil)
 		}
@@ -123,11 +123,11 @@ func BenchmarkMaking(b *testing.B) {
 			for i := range uint32(2 * n) {
 				known = append(known, classes.Class{ID: uint32(n) + 2 + i, Family: 4, Sets: []uint32{uint32(n) + 100 + i}})
 			}
-			known = withNone(known)
+			all := classes.ListOf(known)
 			parts, longest := 0, time.Hour // the least of all rounds, for this machine may do something else
 			b.ResetTimer()
 			for b.Loop() {
-				m := Begin(prog, known, Limits{})
+				m := Begin(prog, all, Limits{})
 				most := time.Duration(0)
 				for done := false; !done; parts++ {
 					started := time.Now()

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/margay-project/margay/internal/policytest"
+	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -18,8 +19,8 @@ func TestTableAndInterpreterAgreeWithTheDefinitionOfPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		classes, all := w.ClassesOf(prog, n)
-		table, wide := Build(prog, all, Limits{}), Build(prog, all, Limits{Wide: true})
+		byAddr, all := w.ClassesOf(prog, n)
+		table, wide := Build(prog, classes.ListOf(all), Limits{}), Build(prog, classes.ListOf(all), Limits{Wide: true})
 		if table.Interpreted() || wide.Interpreted() {
 			t.Fatal("the policy is interpreted; it should have a table")
 		}
@@ -30,7 +31,7 @@ func TestTableAndInterpreterAgreeWithTheDefinitionOfPolicy(t *testing.T) {
 			if p.Direction == model.Egress {
 				remote = pkt.Dst
 			}
-			c := classes[remote]
+			c := byAddr[remote]
 			interpreted := prog.Interpret(c, pkt)
 			if got := table.Eval(c.ID, pkt); got != interpreted {
 				t.Fatalf("packet %+v of class %+v: table says %+v, interpreter %+v\n%s", pkt, c, got, interpreted, policytest.Dump(prog, n))

@@ -54,7 +54,7 @@ func (t *Table) Row(c classes.Class) (row uint16, ok bool) {
 		return 0, true
 	}
 	var buf [64]byte
-	kind, ok := t.kinds[string(t.appendKind(buf[:0], c))]
+	kind, ok := t.kinds[string(t.appendKind(buf[:0], &c))]
 	if !ok {
 		return 0, false
 	}
@@ -223,9 +223,9 @@ func (t *Table) Shadowed() []model.RuleID {
 
 // appendKind appends the properties of a class that the table distinguishes: its family and those of its sets that
 // rules refer to.
-func (t *Table) appendKind(key []byte, c classes.Class) []byte {
+func (t *Table) appendKind(key []byte, c *classes.Class) []byte {
 	key = append(key, c.Family)
-	if t.isApart(&c) {
+	if t.knowsNone(c) {
 		return key // as most classes are for a small policy
 	}
 	for _, s := range c.Sets {
@@ -236,10 +236,16 @@ func (t *Table) appendKind(key []byte, c classes.Class) []byte {
 	return key
 }
 
-// isApart reports whether all sets of a class are before, or after, those that rules refer to.
-func (t *Table) isApart(c *classes.Class) bool {
-	n, r := len(c.Sets), len(t.refers)
-	return n == 0 || r == 0 || c.Sets[n-1] < t.refers[0] || c.Sets[0] > t.refers[r-1]
+// knowsNone reports whether all sets of a class are before, or after, those that rules refer to.
+func (t *Table) knowsNone(c *classes.Class) bool {
+	n := len(c.Sets)
+	return n == 0 || t.isApart(c.Sets[0], c.Sets[n-1])
+}
+
+// isApart reports whether sets from first to last, 0 for none, are all before, or after, those that rules refer to.
+func (t *Table) isApart(first, last uint32) bool {
+	r := len(t.refers)
+	return first == 0 || r == 0 || last < t.refers[0] || first > t.refers[r-1]
 }
 
 // ID is the compiler's name of one table. Never reused while an agent runs; 0 is none.

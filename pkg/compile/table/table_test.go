@@ -41,7 +41,7 @@ func TestAClassGetsARowInPlaceIfAnotherHasTheSameSets(t *testing.T) {
 	prog, n := expand(t, webRules()...)
 	web := n.Sets["web"]
 	unrelated := uint32(99)
-	table := Build(prog, []classes.Class{{ID: 7, Family: 4, Sets: []uint32{web}}}, Limits{})
+	table := Build(prog, classes.ListOf([]classes.Class{{ID: 7, Family: 4, Sets: []uint32{web}}}), Limits{})
 	if want := []uint32{web, n.Sets["admin"]}; !slices.Equal(table.Refers(), want) {
 		t.Errorf("refers to sets %v, want %v", table.Refers(), want)
 	}
@@ -73,7 +73,7 @@ func TestAClassGetsARowInPlaceIfAnotherHasTheSameSets(t *testing.T) {
 func TestRowsHaveRoomForMoreClasses(t *testing.T) {
 	prog, _ := expand(t)
 	for _, most := range []uint32{1, 31, 32, 95, 96, 127, 1000, 5000} {
-		table := Build(prog, []classes.Class{{ID: most, Family: 4}}, Limits{})
+		table := Build(prog, classes.ListOf([]classes.Class{{ID: most, Family: 4}}), Limits{})
 		blocks := len(table.Rows)
 		if bits.OnesCount(uint(blocks)) != 1 {
 			t.Errorf("classes up to %d: %d blocks, not a power of two", most, blocks)
@@ -95,7 +95,7 @@ func TestRowsAreComparedByWhatTheyAllow(t *testing.T) {
 	prog, n := expand(t, webRules()...)
 	web, admin := n.Sets["web"], n.Sets["admin"]
 	known := []classes.Class{{ID: 2, Family: 4, Sets: []uint32{web}}, {ID: 3, Family: 4, Sets: []uint32{admin}}, {ID: 4, Family: 6, Sets: []uint32{web}}}
-	table := Build(prog, known, Limits{})
+	table := Build(prog, classes.ListOf(known), Limits{})
 	row := func(c classes.Class) uint16 {
 		r, ok := table.Row(c)
 		if !ok {
@@ -123,7 +123,7 @@ func TestRowsAreComparedByWhatTheyAllow(t *testing.T) {
 
 func TestAnInterpretedTableIsCautious(t *testing.T) {
 	prog, n := expand(t, webRules()...)
-	table := Build(prog, nil, Limits{Interpret: true})
+	table := Build(prog, classes.ListOf(nil), Limits{Interpret: true})
 	if !table.Narrower(0, 0) {
 		t.Error("an interpreted table says it knows rows")
 	}
@@ -152,8 +152,8 @@ func shape(t *Table) string {
 }
 
 func TestLimitsChangeTheKindOfTable(t *testing.T) {
-	prog, classes := sized(t, 100)
-	fits, wide := Build(prog, classes, Limits{}), Build(prog, classes, Limits{Wide: true})
+	prog, known := sized(t, 100)
+	fits, wide := Build(prog, classes.ListOf(known), Limits{}), Build(prog, classes.ListOf(known), Limits{Wide: true})
 	rows, blocks, outcomes, size := int(fits.Slot.Rows), len(fits.Cells), len(fits.Outcomes), fits.Bytes()
 	for _, c := range []struct {
 		name   string
@@ -170,7 +170,7 @@ func TestLimitsChangeTheKindOfTable(t *testing.T) {
 		{"exactly the walk", Limits{Bytes: wide.Bytes() - 1, Walk: walkOf(prog.Rules)}, "interpreted"},
 		{"forced", Limits{Interpret: true}, "interpreted"},
 	} {
-		if got := shape(Build(prog, classes, c.limits)); got != c.want {
+		if got := shape(Build(prog, classes.ListOf(known), c.limits)); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
@@ -196,7 +196,7 @@ func TestPairsOfPorts(t *testing.T) {
 		want   string
 	}{{200, Limits{}, "dense"}, {300, Limits{Walk: 400}, "interpreted"}, {300, Limits{}, "refused"}} {
 		prog, _ := expand(t, portPairs(c.n)...)
-		if got := shape(Build(prog, nil, c.limits)); got != c.want {
+		if got := shape(Build(prog, classes.ListOf(nil), c.limits)); got != c.want {
 			t.Errorf("%d pairs, limits %+v: %s, want %s", c.n, c.limits, got, c.want)
 		}
 	}
@@ -208,14 +208,14 @@ func TestManySourcePortClassesAreRefused(t *testing.T) {
 		rules = append(rules, model.MatchRule{Protocol: policytest.Ref(model.ProtoUDP), Source: model.Side{Ports: policytest.PortsOf(2*i+1, 2*i+1)}})
 	}
 	prog, _ := expand(t, rules...)
-	if got := shape(Build(prog, nil, Limits{})); got != "refused" {
+	if got := shape(Build(prog, classes.ListOf(nil), Limits{})); got != "refused" {
 		t.Error(got)
 	}
 }
 
 func TestAPolicyThatTakesTooLongToCompileIsRefused(t *testing.T) {
 	prog, _ := expand(t, nestedRanges(6000)...)
-	if got := shape(Build(prog, nil, Limits{})); got != "refused" {
+	if got := shape(Build(prog, classes.ListOf(nil), Limits{})); got != "refused" {
 		t.Error("6,000 nested ranges:", got)
 	}
 
@@ -230,19 +230,19 @@ func TestAPolicyThatTakesTooLongToCompileIsRefused(t *testing.T) {
 		}
 		known = append(known, c)
 	}
-	if got := shape(Build(prog, known[:100], Limits{})); got != "dense" {
+	if got := shape(Build(prog, classes.ListOf(known[:100]), Limits{})); got != "dense" {
 		t.Error("1,200 nested ranges, 100 classes:", got)
 	}
-	if got := shape(Build(prog, known, Limits{Bytes: 1 << 40})); got != "refused" {
+	if got := shape(Build(prog, classes.ListOf(known), Limits{Bytes: 1 << 40})); got != "refused" {
 		t.Error("1,200 nested ranges, 16,384 classes:", got)
 	}
 }
 
 func TestBuildDoesNotDependOnTheOrderOfClasses(t *testing.T) {
-	prog, classes := sized(t, 200)
-	a := Build(prog, classes, Limits{})
-	slices.Reverse(classes)
-	b := Build(prog, classes, Limits{})
+	prog, known := sized(t, 200)
+	a := Build(prog, classes.ListOf(known), Limits{})
+	slices.Reverse(known)
+	b := Build(prog, classes.ListOf(known), Limits{})
 	if diff := cmp.Diff(a, b, cmp.AllowUnexported(Table{}, seen{}), cmpopts.IgnoreFields(Table{}, "Program")); diff != "" {
 		t.Errorf("the tables differ:\n%s", diff)
 	}
@@ -261,7 +261,7 @@ func TestShadowedRulesAreThoseThatCouldMatchButNeverDo(t *testing.T) {
 		model.MatchRule{},
 		model.MatchRule{Action: model.Deny}, // shadowed
 	)
-	table := Build(prog, []classes.Class{{ID: 2, Family: 4, Sets: []uint32{n.Sets["web"]}}}, Limits{})
+	table := Build(prog, classes.ListOf([]classes.Class{{ID: 2, Family: 4, Sets: []uint32{n.Sets["web"]}}}), Limits{})
 	var got []int
 	for _, id := range table.Shadowed() {
 		got = append(got, id.Index)
@@ -285,7 +285,7 @@ func TestWhatIsMissingInATableDenies(t *testing.T) {
 		{"cells", func(t *Table) { t.Cells = nil }},
 		{"outcomes", func(t *Table) { t.Outcomes = nil }},
 	} {
-		table := Build(prog, nil, Limits{})
+		table := Build(prog, classes.ListOf(nil), Limits{})
 		want := uint8(bpf.RuleAllow)
 		if c.strip != nil {
 			c.strip(table)
@@ -312,7 +312,7 @@ func TestAVerdictKeepsTheFirstPassesAndLogsAndCountsAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Build(prog, nil, Limits{}).Eval(classes.None4, tcpTo(80))
+	o := Build(prog, classes.ListOf(nil), Limits{}).Eval(classes.None4, tcpTo(80))
 	if o.Nlogs != 48 || o.Npasses != 7 {
 		t.Errorf("%d logs and %d passes, want 48 and 7", o.Nlogs, o.Npasses)
 	}

@@ -81,7 +81,7 @@ func TestWideTablesAgreeWithTheInterpreter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			prog, known := wideRules(t, n, c.change, c.around...)
-			table := Build(prog, known, Limits{})
+			table := Build(prog, classes.ListOf(known), Limits{})
 			if shape(table) != "wide" {
 				t.Fatal(shape(table))
 			}
@@ -121,8 +121,8 @@ func sameUse(t *testing.T, a, b *Table) {
 
 func TestWideRowsAreComparedByWhatTheyAllow(t *testing.T) {
 	prog, known := wideRules(t, 100, nil, around(300))
-	table := Build(prog, append(known, classes.Class{ID: 900, Family: 4, Sets: known[0].Sets[:1]}), Limits{Wide: true})
-	dense := Build(prog, append(known, classes.Class{ID: 900, Family: 4, Sets: known[0].Sets[:1]}), Limits{})
+	table := Build(prog, classes.ListOf(append(known, classes.Class{ID: 900, Family: 4, Sets: known[0].Sets[:1]})), Limits{Wide: true})
+	dense := Build(prog, classes.ListOf(append(known, classes.Class{ID: 900, Family: 4, Sets: known[0].Sets[:1]})), Limits{})
 	if shape(table) != "wide" || shape(dense) != "dense" {
 		t.Fatal(shape(table), shape(dense))
 	}
@@ -142,11 +142,10 @@ func TestCompilingAWidePolicyTakesStepsInProportion(t *testing.T) {
 	steps := func(n int) int {
 		prog, known := wideRules(t, n, nil)
 		b := &builder{breaks: endless(), lim: Limits{}.withDefaults(), rules: prog.Rules, t: newTable(prog)}
-		known = withNone(known)
-		if !b.columns.find(b.rules, b.breaks) || !b.sports.find(b.rules, b.breaks) || !b.number(known) {
+		if !b.columns.find(b.rules, b.breaks) || !b.sports.find(b.rules, b.breaks) || !b.number(classes.ListOf(known)) {
 			t.Fatal("no columns")
 		}
-		return b.planWide(known, b.columns.work(n)).steps
+		return b.planWide(b.columns.work(n)).steps
 	}
 	few, many := steps(2000), steps(16000)
 	t.Logf("%d and %d steps", few, many)
@@ -159,9 +158,10 @@ func BenchmarkBuildWide(b *testing.B) {
 	for _, n := range []int{1000, 4000, 16000, 60000} {
 		prog, known := wideRules(b, n, nil)
 		b.Run(fmt.Sprint(n, " rules"), func(b *testing.B) {
+			all := classes.ListOf(known)
 			b.ReportAllocs()
 			for b.Loop() {
-				if shape(Build(prog, known, Limits{})) == "refused" {
+				if shape(Build(prog, all, Limits{})) == "refused" {
 					b.Fatal("refused")
 				}
 			}

@@ -79,7 +79,7 @@ func (r *refusal) evilTable(id table.ID) bool {
 
 // evilClass reports whether a class is of addresses that only the tenant's rules know.
 func (r *refusal) evilClass(id uint32) bool {
-	for _, c := range r.n.state.plans.Compiler.Classes() {
+	for c := range r.n.state.plans.Compiler.Classes().All() {
 		if c.ID != id {
 			continue
 		}

@@ -45,7 +45,7 @@ func drawCompiled(t *rapid.T) *compiled {
 		}
 	}
 	lim := rapid.SampledFrom([]table.Limits{{}, {Wide: true}, {Interpret: true}}).Draw(t, "kind of table")
-	built := table.Build(program, c.classify(members), lim)
+	built := table.Build(program, classes.ListOf(c.classify(members)), lim)
 	c.content = bpfmaps.SlotContent{Shape: built.Slot, Rules: program.Rules, L4: built.L4, Rows: built.Rows, RowBlk: built.RowBlk,
 		Cells: built.Cells, Outcomes: built.Outcomes}
 	return c

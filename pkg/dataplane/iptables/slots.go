@@ -41,6 +41,7 @@ type slots struct {
 	list     map[table.ID]*slot
 	// known are the classes that addresses may have: those of the compiler, and those that it has dropped while entries still have them.
 	known map[uint32]classes.Class
+	all   classes.List // those of the compiler, as they were when know was last called
 	// dropped are classes that chains know and no address has any more.
 	dropped []uint32
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/margay-project/margay/pkg/compile/table"
 )
 
-// know adds classes to those in chains made from now on, until forgetClasses. Existing chains get them by learn.
-func (s *slots) know(list []classes.Class) {
-	for _, c := range list {
+// know adds all classes to those in chains made from now on, until forgetClasses. Existing chains get them by learn.
+func (s *slots) know(all classes.List) {
+	for c := range all.Since(s.all) {
 		s.known[c.ID] = c
 	}
+	s.all = all
 }
 
 // classes returns the known classes that marks have room for, by number.

@@ -49,7 +49,7 @@ func (v *Verifier) Round() error {
 		v.sets[set] = set.Observe(journal.verifying.Load)
 	}
 	v.classes, v.listed = map[uint32][]uint32{}, nil
-	for _, class := range v.state.plans.Compiler.Classes() {
+	for class := range v.state.plans.Compiler.Classes().All() {
 		v.classes[class.ID] = class.Sets
 	}
 	for _, set := range v.state.sets.listed {
@@ -151,7 +151,7 @@ func (v *Verifier) ClassSets() (map[uint32][]uint32, error) { return v.classes, 
 
 // SetsOf implements verify.Kernel.
 func (v *Verifier) SetsOf(class uint32) ([]uint32, error) {
-	for _, c := range v.dataplane.state.plans.Compiler.Classes() {
+	for c := range v.dataplane.state.plans.Compiler.Classes().All() {
 		if c.ID == class {
 			return c.Sets, nil
 		}
