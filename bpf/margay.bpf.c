@@ -101,7 +101,7 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 	if (!r) {
 		r = beside(ep, decide(skb, ep, &p, hook));
 		if (hook == FROM_POD && (p.flags & (PKT_FIRST_FRAGMENT | PKT_LATER_FRAGMENT)))
-			r = beside(ep, fragment_from_pod(skb, ep, &p, r));
+			r = fragment_from_pod(skb, ep, &p, r);
 		else if (p.flags & PKT_FIRST_FRAGMENT)
 			first_at_tc(skb, ep, &p, hook, r);
 	}

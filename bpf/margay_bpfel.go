@@ -220,6 +220,7 @@ const (
 	MargayEndpointFlagsEP_STAGED_EGRESS  MargayEndpointFlags = 8
 	MargayEndpointFlagsEP_SOURCES        MargayEndpointFlags = 16
 	MargayEndpointFlagsEP_BESIDE         MargayEndpointFlags = 32
+	MargayEndpointFlagsEP_BESIDE_BEFORE  MargayEndpointFlags = 64
 )
 
 type MargayEvent struct {

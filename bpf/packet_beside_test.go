@@ -50,3 +50,58 @@ func TestBesideAnotherDataplaneOnlyWhatNoPolicyDecidesIsDropped(t *testing.T) {
 		}
 	})
 }
+
+// TestAfterAnotherDataplaneOnlyFragmentsWithoutAFirstOnePass: the first one may have come before the program was attached. What a policy denies
+// is denied, and so are the fragments behind it.
+func TestAfterAnotherDataplaneOnlyFragmentsWithoutAFirstOnePass(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.a.Flags |= bpf.EPBesideBefore
+		w.publish(t, w.a, word(slotDeny, 1), word(slotDeny, 1))
+		w.toPod(t, w.podA, outside, udp(f.out, f.a, 53, 1000).Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
+		w.toPod(t, w.podA, outside, tcp(f.out, f.a, 80, 1000, ack).Bytes()).want(t, bpf.MargayDropReasonDROP_MIDFLOW)
+		in, out := fragments(udp(f.out, f.a, 53, 1000), 1), fragments(udp(f.a, f.out, 1000, 53), 2)
+		w.toPod(t, w.podA, outside, in[1]).want(t, 0)
+		w.fromPod(t, w.podA, out[1]).want(t, 0)
+		w.fromPod(t, w.podA, fragments(udp(f.b, f.out, 1000, 53), 3)[1]).want(t, bpf.MargayDropReasonDROP_SPOOFED)
+		w.toPod(t, w.podA, outside, in[0]).want(t, bpf.MargayDropReasonDROP_POLICY)
+		w.toPod(t, w.podA, outside, in[1]).want(t, bpf.MargayDropReasonDROP_FRAG_DENIED)
+		w.fromPod(t, w.podA, out[0]).want(t, bpf.MargayDropReasonDROP_POLICY)
+		w.fromPod(t, w.podA, out[1]).want(t, bpf.MargayDropReasonDROP_FRAG_DENIED)
+		w.noFlow(t)
+	})
+}
+
+// TestFragmentsWithoutAFirstOneAreBounded: the kernel holds those that pass for want of a first one on record, in the memory of all pods.
+func TestFragmentsWithoutAFirstOneAreBounded(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		for _, flag := range []uint32{bpf.EPBeside, bpf.EPBesideBefore} {
+			w.reset(t)
+			w.a.Flags |= flag
+			w.publish(t, w.a, word(slotAllow, 1), word(slotAllow, 1))
+			passed, refused := 0, 0
+			for id := uint32(1); refused < 100; id++ {
+				p := udp(f.a, f.out, 1000, 53)
+				p.DstMAC, p.ID, p.Payload = w.hardwareAddr(t, w.podA), id, make([]byte, 60000)
+				for _, frame := range p.Fragments(2048)[1:] {
+					switch r := w.fromPod(t, w.podA, frame); r.reason() {
+					case 0:
+						passed++
+					case bpf.MargayDropReasonDROP_FRAG_LIMIT:
+						refused++
+					default:
+						t.Fatal(bpf.Label(r.reason()))
+					}
+				}
+				if passed > int(bpf.FragCommonBytes/2048) {
+					t.Fatalf("flags %#x: %d fragments have passed", flag, passed)
+				}
+			}
+			own, common := w.charged(t, f == v6, 1)
+			if own > bpf.FragOwnBytes || common > bpf.FragCommonBytes/2+4096 || int(own+common) < passed*2048 {
+				t.Errorf("flags %#x: %d and %d bytes are charged for %d fragments", flag, own, common, passed)
+			}
+		}
+	})
+}

@@ -25,6 +25,7 @@ type comingIn struct {
 	from, to *lab.Pod
 	server   *echo.Server
 	sender   bpf.Endpoint
+	numbers  uint32 // of datagrams so far
 }
 
 func newComingIn(t *testing.T) *comingIn {
@@ -89,11 +90,47 @@ func (s *comingIn) unseen(t *testing.T) uint64 {
 	return s.drops(t)[bpf.DropKey{Ifindex: s.sender.Ifindex, Reason: uint16(bpf.MargayDropReasonDROP_UNSEEN)}].Packets
 }
 
+// deniedHere is how many packets of the pod policy has denied, at whatever hook.
+func (s *comingIn) deniedHere(t *testing.T) (n uint64) {
+	t.Helper()
+	for _, reason := range []bpf.DropReason{bpf.MargayDropReasonDROP_POLICY, bpf.MargayDropReasonDROP_REVOKED} {
+		n += s.drops(t)[bpf.DropKey{Ifindex: s.sender.Ifindex, Reason: uint16(reason)}].Packets
+	}
+	return n
+}
+
+// datagram is one of the pod, of which each has another number.
+func (s *comingIn) datagram(v6 bool, port uint16, size int) testutil.Packet {
+	s.numbers++
+	return testutil.Packet{Src: s.from.Addr(v6), Dst: s.to.Addr(v6), ID: s.numbers, L4: testutil.UDP{SrcPort: port, DstPort: 53}, Payload: make([]byte, size)}
+}
+
+// attachSender attaches from_pod to the sender's interface.
+func (s *comingIn) attachSender(t *testing.T) (detach func()) {
+	t.Helper()
+	return s.attach(t, func() (link.Link, error) {
+		return link.AttachTCX(link.TCXOptions{Interface: s.from.IfIndex(), Program: s.Programs[bpf.MargayProgFromPod], Attach: ebpf.AttachTCXIngress})
+	})
+}
+
+// wantAllowed demands that flows from a port are on record and that policy of the sender has allowed them.
+func (s *comingIn) wantAllowed(t *testing.T, v6 bool, ports ...uint16) {
+	t.Helper()
+	opened := map[netip.AddrPort]bool{}
+	for _, f := range s.flows(t) {
+		opened[f.opener()] = f.entry.Egress != 0
+	}
+	for _, port := range ports {
+		if from := netip.AddrPortFrom(s.from.Addr(v6), port); !opened[from] {
+			t.Errorf("no allowed flow of %v is on record: %v", from, opened)
+		}
+	}
+}
+
 // TestADatagramMayBeginBeforeTheProgramsWhereAnotherDataplaneJudges: the kernel puts fragments together, and the datagram has the mark of
 // the first one, which came before from_pod was attached. Alone, the program at FORWARD drops it.
 func TestADatagramMayBeginBeforeTheProgramsWhereAnotherDataplaneJudges(t *testing.T) {
 	s := newComingIn(t)
-	id := uint32(0)
 	for _, beside := range []bool{true, false} {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("beside %v, v6 %v", beside, v6), func(t *testing.T) {
@@ -112,30 +149,56 @@ func TestADatagramMayBeginBeforeTheProgramsWhereAnotherDataplaneJudges(t *testin
 						return s.unseen(t) == n
 					})
 				}
-				datagram := func(port uint16, size int) testutil.Packet {
-					id++
-					return testutil.Packet{Src: s.from.Addr(v6), Dst: s.to.Addr(v6), ID: id, L4: testutil.UDP{SrcPort: port, DstPort: 53}, Payload: make([]byte, size)}
-				}
-				frames := datagram(1000, 1500).Fragments(400)
-				s.send(t, frames[0], datagram(1001, 10).Bytes())
+				frames := s.datagram(v6, 1000, 1500).Fragments(400)
+				s.send(t, frames[0], s.datagram(v6, 1001, 10).Bytes())
 				passed("the datagram after the first fragment", 1)
-				detach := s.attach(t, func() (link.Link, error) {
-					return link.AttachTCX(link.TCXOptions{Interface: s.from.IfIndex(), Program: s.Programs[bpf.MargayProgFromPod], Attach: ebpf.AttachTCXIngress})
-				})
-				defer detach()
+				defer s.attachSender(t)()
 				s.send(t, frames[1:]...)
 				if !beside { // later fragments of an unknown datagram do not get that far
 					return
 				}
 				passed("the datagram in fragments", 2)
-				opened := map[netip.AddrPort]bool{}
-				for _, f := range s.flows(t) {
-					opened[f.opener()] = f.entry.Egress != 0
+				s.wantAllowed(t, v6, 1000, 1001)
+			})
+		}
+	}
+}
+
+// TestADatagramMayHaveBegunWhileAnotherDataplaneJudged: it is judged when the kernel has put it together, by the policy of then. Whole packets that no
+// program has seen are dropped, as at any time.
+func TestADatagramMayHaveBegunWhileAnotherDataplaneJudged(t *testing.T) {
+	s := newComingIn(t)
+	for _, allowed := range []bool{true, false} {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("allowed %v, v6 %v", allowed, v6), func(t *testing.T) {
+				s.forget(t)
+				s.sender.Flags = bpf.EPReady | bpf.EPBeside
+				s.publish(t, &s.sender, word(slotAllow, 1), word(slotAllow, 1))
+				before, port := s.server.Received(), uint16(1000+s.numbers)
+				known, unknown := s.datagram(v6, port, 1500).Fragments(400), s.datagram(v6, port+1, 1500).Fragments(400)
+				// The kernel knows the flow of one of them, and so does the program.
+				s.send(t, known[0], unknown[0], s.datagram(v6, port, 10).Bytes())
+				testutil.WaitFor(t, time.Minute, "the datagram after the first fragments", func() bool { return s.server.Received() == before+1 })
+
+				egress := word(slotAllow, 2)
+				if !allowed {
+					egress = word(slotDeny, 2)
 				}
-				for _, port := range []uint16{1000, 1001} {
-					if from := netip.AddrPortFrom(s.from.Addr(v6), port); !opened[from] {
-						t.Errorf("no allowed flow of %v is on record: %v", from, opened)
-					}
+				s.sender.Flags = bpf.EPReady | bpf.EPBesideBefore
+				s.publish(t, &s.sender, word(slotAllow, 1), egress)
+				s.send(t, s.datagram(v6, port, 10).Bytes())
+				testutil.WaitFor(t, time.Minute, "one without a program to be dropped", func() bool { return s.unseen(t) == 1 })
+
+				defer s.attachSender(t)()
+				s.send(t, append(known[1:], unknown[1:]...)...)
+				if allowed {
+					testutil.WaitFor(t, time.Minute, "both in fragments", func() bool { return s.server.Received() == before+3 })
+					s.wantAllowed(t, v6, port, port+1)
+					return
+				}
+				testutil.WaitFor(t, time.Minute, "both to be dropped", func() bool { return s.deniedHere(t) == 2 })
+				if n := s.server.Received() - before; n != 1 {
+					t.Errorf("%d datagrams have arrived, want one", n)
 				}
 			})
 		}

@@ -83,4 +83,5 @@ const (
 	EPStagedEgress  = uint32(MargayEndpointFlagsEP_STAGED_EGRESS)
 	EPSources       = uint32(MargayEndpointFlagsEP_SOURCES)
 	EPBeside        = uint32(MargayEndpointFlagsEP_BESIDE)
+	EPBesideBefore  = uint32(MargayEndpointFlagsEP_BESIDE_BEFORE)
 )

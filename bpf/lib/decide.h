@@ -68,10 +68,17 @@ static __always_inline bool absurd(const struct __sk_buff *skb, const struct pkt
 
 /* While one dataplane comes after another, both judge all packets of an endpoint, and this one may not know flows yet that
  * the other has allowed. So packets that policy seems to deny pass, and the other one drops them. Allowed ones are recorded as always.
- * The first fragment of a datagram may have passed before this one was attached; the other one judges the whole datagram. */
+ * The first fragment of a datagram may have passed before this one was attached; the other one judges the whole datagram. When this
+ * one judges alone, such fragments pass for as long as the kernel keeps the first one: without a first one they are no datagram. */
 static __always_inline int beside(const struct endpoint *ep, int r)
 {
-	return r < 0 && (ep->flags & EP_BESIDE) && (BY_POLICY >> (-r & 31) & 1) ? PASS : r;
+	__u32 passing = 0;
+
+	if (ep->flags & EP_BESIDE)
+		passing = BY_POLICY;
+	else if (ep->flags & EP_BESIDE_BEFORE)
+		passing = 1 << DROP_FRAG_NO_FIRST;
+	return r < 0 && (passing >> (-r & 31) & 1) ? PASS : r;
 }
 
 /* The first packet of a flow, or one in mid-flow. */

@@ -9,7 +9,8 @@
 
 struct net_device {
 	int ifindex;
-	void *tcx_egress; /* NULL: no program is attached there */
+	void *tcx_ingress; /* NULL: no program is attached there */
+	void *tcx_egress;  /* likewise */
 	char name[IFNAMSIZ];
 	const unsigned char *dev_addr;
 } __attribute__((preserve_access_index));

@@ -150,13 +150,18 @@ static __always_inline bool closed(const struct net_device *out)
 	return !ep || !(out->tcx_egress || (ep->flags & EP_BESIDE));
 }
 
-/* Whether a packet that from_pod has not seen passes all the same: a datagram whose first fragment came before the program was attached
- * has no mark. The other dataplane judges it. */
-static __always_inline bool seen_by_another(const struct net_device *in)
+/* The mark that counts for a packet which from_pod has not seen; 0: it is dropped. A datagram whose first fragment came before the program was
+ * attached has no mark. While the other dataplane judges it, this one records a flow that begins with it. Afterwards it is judged here in
+ * any case. Then an interface without a program is no endpoint's, as for closed(). */
+static __always_inline __u32 mark_of_unseen(const struct net_device *in)
 {
 	struct endpoint *ep = ready_endpoint(in->ifindex);
 
-	return ep && (ep->flags & EP_BESIDE);
+	if (ep && (ep->flags & EP_BESIDE))
+		return cfg.mark_judge;
+	if (ep && (ep->flags & EP_BESIDE_BEFORE) && in->tcx_ingress)
+		return cfg.mark_seen | cfg.mark_judge;
+	return 0;
 }
 
 /* Whether from_pod has judged a packet by its destination then, and an answered entry of the kernel has translated it since. A
@@ -251,9 +256,9 @@ __noinline __u64 precheck(struct bpf_nf_ctx *ctx)
 		return NF_ACCEPT;
 	}
 	if (in && !mark && is_workload(in)) {
-		if (!seen_by_another(in))
+		mark = mark_of_unseen(in);
+		if (!mark)
 			return nf_drop(in->ifindex, -DROP_UNSEEN, FROM_POD, skb->len);
-		mark = cfg.mark_judge; /* a flow that begins with it is recorded */
 	}
 	if (!to_host && closed(out))
 		return !in && early_nd(ctx) ? NF_ACCEPT : nf_drop(out->ifindex, -DROP_NO_ENDPOINT, TO_POD, skb->len);

@@ -217,6 +217,9 @@ __noinline int fragment_from_pod(struct __sk_buff *skb, const struct endpoint *e
 	f.number = __sync_fetch_and_add(&a->fragments, 1);
 	c.seen = f.seen;
 	err = note_fragment(&f, &span, first, &c);
+	/* No record will tell when the kernel has put it together with its first one: it is charged until the kernel gives it up. */
+	if (err == -DROP_FRAG_NO_FIRST && (ep->flags & (EP_BESIDE | EP_BESIDE_BEFORE)))
+		return decision;
 	if (err || f.state == FRAGMENT_COMPLETE)
 		discharge(&c);
 	return err && decision >= 0 ? err : decision;

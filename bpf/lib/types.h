@@ -182,8 +182,9 @@ enum endpoint_flags {
 	EP_MORE_ADDRS = 2,     /* has addresses besides addr4 and addr6: look them up */
 	EP_STAGED_INGRESS = 4, /* its ingress has staged policies: see struct staged */
 	EP_STAGED_EGRESS = 8,
-	EP_SOURCES = 16, /* may send from other addresses than its own: see struct source_key */
-	EP_BESIDE = 32,  /* another dataplane judges, too: see beside() */
+	EP_SOURCES = 16,       /* may send from other addresses than its own: see struct source_key */
+	EP_BESIDE = 32,        /* another dataplane judges, too: see beside() */
+	EP_BESIDE_BEFORE = 64, /* another one judged until lately: see beside() */
 };
 
 /* One local endpoint by ifindex. ingress and egress are slot << 32 | generation: the one aligned word whose store

@@ -21,21 +21,22 @@ type inFragments struct {
 	sent   atomic.Uint64
 }
 
-// send sends one datagram. Each has another number.
-func (f *inFragments) send(number uint32) error {
+// send sends one datagram. Each has another number. A pause is long, so that most moments are between two fragments.
+func (f *inFragments) send(number uint32, pause time.Duration) error {
 	to := f.to.Addr()
 	p := testutil.Packet{Src: f.from.Addr(to.Is6()), Dst: to, ID: number, L4: testutil.UDP{SrcPort: 4000, DstPort: f.port}, Payload: make([]byte, 1500)}
 	for _, frame := range p.Fragments(400) {
 		if err := traffic.SendRaw(f.from, frame[14:], to); err != nil {
 			return fmt.Errorf("%v: %w", f.path, err)
 		}
-		time.Sleep(3 * time.Millisecond) // so that most moments are between two fragments
+		time.Sleep(pause)
 	}
 	f.sent.Add(1)
 	return nil
 }
 
-// TestNoDatagramInFragmentsIsLostInASwitch: its first fragments may have passed before programs are attached.
+// TestNoDatagramInFragmentsIsLostInASwitch: its first fragments may have passed before programs are attached, and its last ones may come when these
+// judge alone.
 func TestNoDatagramInFragmentsIsLostInASwitch(t *testing.T) {
 	s := newPathScene(t, modes[0]...)
 	// The kernel gives up an IPv4 datagram if 64 others' fragments of its sender come between two of its own: on a busy machine they do.
@@ -55,7 +56,11 @@ func TestNoDatagramInFragmentsIsLostInASwitch(t *testing.T) {
 	var group sync.WaitGroup
 	done := make(chan struct{})
 	for _, f := range list {
-		for range 4 {
+		for i := range 12 {
+			pause := 3 * time.Millisecond
+			if i >= 4 {
+				pause = 150 * time.Millisecond
+			}
 			group.Go(func() {
 				for {
 					select {
@@ -63,7 +68,7 @@ func TestNoDatagramInFragmentsIsLostInASwitch(t *testing.T) {
 						return
 					default:
 					}
-					if err := f.send(numbers.Add(1)); err != nil {
+					if err := f.send(numbers.Add(1), pause); err != nil {
 						t.Error(err)
 						return
 					}
@@ -77,6 +82,11 @@ func TestNoDatagramInFragmentsIsLostInASwitch(t *testing.T) {
 	s.switchTo(modes[1])
 	close(done)
 	group.Wait()
+	defer func() {
+		if t.Failed() {
+			t.Log("drops of the client:", s.Agent(0).Drops(s.client), "of the server:", s.Agent(0).Drops(s.server))
+		}
+	}()
 	for _, f := range list {
 		what := fmt.Sprintf("%v: %d datagrams to arrive", f.path, f.sent.Load())
 		testutil.WaitFor(t, 10*time.Second, what, func() bool { return f.server.Received() >= f.sent.Load() })

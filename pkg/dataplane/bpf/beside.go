@@ -3,6 +3,7 @@ package bpf
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
@@ -13,7 +14,11 @@ import (
 // that began before they were attached, and an answer of such a flow seems to be one that policy denies. So what policy seems to deny
 // passes them, since the other one denies it, and what it allows is recorded. Flows that began before are added from the other
 // one's table: before programs are attached, and once more when all are. From then on every flow is known, and the programs
-// deny, too; then the other one may go. Packets take no shortcut past it so long.
+// deny, too; then the other one may go. Packets take no shortcut past it so long. Datagrams in fragments whose first one no program has
+// seen may be completed for as long as the kernel keeps that one.
+
+// fragmentsKept is how long the kernel keeps fragments by default: net.ipv4.ipfrag_time is 30 s, net.ipv6.ip6frag_time 60 s.
+const fragmentsKept = time.Minute
 
 // Carry adds the flows of another dataplane to flows.
 type Carry func(to Successor) error
@@ -40,25 +45,38 @@ type Successor struct {
 type other struct {
 	carry  Carry // adds its flows; nil: there is none
 	unused bool  // no program that uses the maps is attached: see attempt
+	// until is when fragments that have come while it judged are given up; zero: there are none.
+	until time.Time
 }
 
 // enter notes that it judges all packets.
 func (o *other) enter(carry Carry) { o.carry = carry }
 
-// leave notes that it is not needed any more, and returns what enter takes should it be after all.
-func (o *other) leave() (carry Carry) {
-	carry, o.carry = o.carry, nil
+// leave notes that it is not needed any more, and returns what enter takes should it be after all. Fragments that have come by now count until
+// then.
+func (o *other) leave(until time.Time) (carry Carry) {
+	carry, o.carry, o.until = o.carry, nil, until
 	return carry
+}
+
+// pass notes what time it is. Fragments that came while it judged may be given up by now. Endpoints have to be written afterwards.
+func (o *other) pass(now time.Time) {
+	if now.After(o.until) {
+		o.until = time.Time{}
+	}
 }
 
 func (o *other) judges() bool { return o.carry != nil }
 
-// flags are those of endpoints while it judges.
+// flags are those of endpoints while it judges, and while fragments count that came then.
 func (o *other) flags() uint32 {
-	if !o.judges() {
-		return 0
+	switch {
+	case o.judges():
+		return bpf.EPBeside
+	case !o.until.IsZero():
+		return bpf.EPBesideBefore
 	}
-	return bpf.EPBeside
+	return 0
 }
 
 // found notes on how many interfaces programs that use the maps are attached.
@@ -115,7 +133,7 @@ func JudgeAlone(d *BPF) error {
 	if err := d.state.carryAll(true); err != nil {
 		return err
 	}
-	carry := d.kernel.other.leave()
+	carry := d.kernel.other.leave(time.Now().Add(fragmentsKept))
 	if err := d.state.endpoints.rewrite(); err != nil {
 		d.kernel.other.enter(carry)
 		return fmt.Errorf("judge without another dataplane: %w", err)

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"time"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -74,6 +75,7 @@ func (r resync) run() (repairs uint64, err error) {
 	r.endpoints.staged.reread()
 	errs = append(errs, r.kernel.endpoints.Reload())
 	repairs = uint64(entries) + r.countAltered()
+	r.kernel.other.pass(time.Now()) // recheck has all endpoints written
 	errs = append(errs, r.endpoints.entries.shares.report(r.endpoints.roster.bound, r.kernel.log))
 	r.endpoints.recheck()
 	r.interfaces.recheck()
