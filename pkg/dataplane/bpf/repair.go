@@ -28,8 +28,9 @@ type comparison struct {
 	errs  []error // so far: one slot that cannot be read does not keep others from being compared
 }
 
-// comparedAtOnce is about how many bytes of published policies one Apply reads. That takes 2 to 5 ms.
-const comparedAtOnce = 1 << 20
+// comparedAtOnce is about how many bytes of published policies one Apply reads. That takes about 2 ms, for which a change that comes in meanwhile
+// waits.
+const comparedAtOnce = 1 << 18
 
 func (c *comparison) unfinished() bool { return len(c.slots) > 0 }
 
@@ -48,15 +49,6 @@ func (c *comparison) compared(left []uint32, errs []error) error {
 	}
 	errs, c.errs = c.errs, nil
 	return errors.Join(errs...)
-}
-
-// look does what is due: all of a resync that is to begin, or what is left of one. After an error it is to begin again.
-func (r resync) look(begin bool) (repairs uint64, err error) {
-	if begin {
-		repairs, err = r.run()
-	}
-	republished, err2 := r.compare()
-	return repairs + republished, errors.Join(err, err2)
 }
 
 // run makes every table read its map again and looks for changes made by others: to entries and attached programs, and with compare to
