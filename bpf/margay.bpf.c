@@ -99,7 +99,7 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 			r = -DROP_SPOOFED;
 	}
 	if (!r) {
-		r = beside(ep, decide(skb, ep, &p, hook));
+		r = beside(ep, &p, hook, decide(skb, ep, &p, hook));
 		if (hook == FROM_POD && (p.flags & (PKT_FIRST_FRAGMENT | PKT_LATER_FRAGMENT)))
 			r = fragment_from_pod(skb, ep, &p, r);
 		else if (p.flags & PKT_FIRST_FRAGMENT)

@@ -30,7 +30,7 @@ func TestBesideAnotherDataplaneOnlyWhatNoPolicyDecidesIsDropped(t *testing.T) {
 			none := denied(bpf.MargayDropReasonDROP_FRAG_NO_FIRST)
 			w.toPod(t, w.podA, outside, fragments(udp(f.out, f.a, 53, 1000), 1)[1]).want(t, none)
 			out := w.fromPod(t, w.podA, fragments(udp(f.a, f.out, 1000, 53), 1)[1])
-			if out.want(t, none); beside && out.mark != markSeen {
+			if out.want(t, none); beside && out.mark != markSeen|markJudge {
 				t.Errorf("mark %#x of a later fragment", out.mark)
 			}
 			w.fromPod(t, w.podA, udp(f.b, f.out, 1000, 53).Bytes()).want(t, bpf.MargayDropReasonDROP_SPOOFED)
@@ -51,8 +51,8 @@ func TestBesideAnotherDataplaneOnlyWhatNoPolicyDecidesIsDropped(t *testing.T) {
 	})
 }
 
-// TestAfterAnotherDataplaneOnlyFragmentsWithoutAFirstOnePass: the first one may have come before the program was attached. What a policy denies
-// is denied, and so are the fragments behind it.
+// TestAfterAnotherDataplaneOnlyFragmentsWithoutAFirstOnePass: the first one may have come before the program was attached. They are put off, so that a
+// node whose kernel does not put them together drops them. What a policy denies is denied, and so are the fragments behind it.
 func TestAfterAnotherDataplaneOnlyFragmentsWithoutAFirstOnePass(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
 	w.eachFamily(t, "", func(t *testing.T, f family) {
@@ -61,8 +61,11 @@ func TestAfterAnotherDataplaneOnlyFragmentsWithoutAFirstOnePass(t *testing.T) {
 		w.toPod(t, w.podA, outside, udp(f.out, f.a, 53, 1000).Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
 		w.toPod(t, w.podA, outside, tcp(f.out, f.a, 80, 1000, ack).Bytes()).want(t, bpf.MargayDropReasonDROP_MIDFLOW)
 		in, out := fragments(udp(f.out, f.a, 53, 1000), 1), fragments(udp(f.a, f.out, 1000, 53), 2)
-		w.toPod(t, w.podA, outside, in[1]).want(t, 0)
-		w.fromPod(t, w.podA, out[1]).want(t, 0)
+		w.toPod(t, w.podA, outside, in[1]).want(t, bpf.MargayDropReasonDROP_FRAG_NO_FIRST)
+		r := w.fromPod(t, w.podA, out[1])
+		if r.want(t, 0); r.mark != markSeen|markJudge {
+			t.Errorf("mark %#x", r.mark)
+		}
 		w.fromPod(t, w.podA, fragments(udp(f.b, f.out, 1000, 53), 3)[1]).want(t, bpf.MargayDropReasonDROP_SPOOFED)
 		w.toPod(t, w.podA, outside, in[0]).want(t, bpf.MargayDropReasonDROP_POLICY)
 		w.toPod(t, w.podA, outside, in[1]).want(t, bpf.MargayDropReasonDROP_FRAG_DENIED)
@@ -102,6 +105,24 @@ func TestFragmentsWithoutAFirstOneAreBounded(t *testing.T) {
 			if own > bpf.FragOwnBytes || common > bpf.FragCommonBytes/2+4096 || int(own+common) < passed*2048 {
 				t.Errorf("flags %#x: %d and %d bytes are charged for %d fragments", flag, own, common, passed)
 			}
+		}
+	})
+}
+
+// TestDatagramsWhoseLastFragmentComesFirstAreCharged: the kernel may put that together with the first ones, and hold what comes then.
+func TestDatagramsWhoseLastFragmentComesFirstAreCharged(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.a.Flags |= bpf.EPBesideBefore
+		w.publish(t, w.a, word(slotAllow, 1), word(slotAllow, 1))
+		p := udp(f.a, f.out, 1000, 53)
+		p.DstMAC, p.ID, p.Payload = w.hardwareAddr(t, w.podA), 1, make([]byte, 20000)
+		frames := p.Fragments(1024)
+		for _, frame := range append(frames[len(frames)-1:], frames...) {
+			w.fromPod(t, w.podA, frame).want(t, 0)
+		}
+		if own, common := w.charged(t, f == v6, 1); int(own+common) < len(p.Payload) {
+			t.Errorf("%d and %d bytes are charged", own, common)
 		}
 	})
 }

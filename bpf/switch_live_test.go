@@ -204,3 +204,27 @@ func TestADatagramMayHaveBegunWhileAnotherDataplaneJudged(t *testing.T) {
 		}
 	}
 }
+
+// TestADeniedDatagramThatBeganWhileAnotherDataplaneJudgedIsJudged: its first fragment passes, since the other one is to judge the datagram. That is gone
+// when the kernel has put it together.
+func TestADeniedDatagramThatBeganWhileAnotherDataplaneJudgedIsJudged(t *testing.T) {
+	s := newComingIn(t)
+	defer s.attachSender(t)()
+	for _, v6 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("v6 %v", v6), func(t *testing.T) {
+			s.forget(t)
+			s.sender.Flags = bpf.EPReady | bpf.EPBeside | bpf.EPBesideBefore
+			s.publish(t, &s.sender, word(slotAllow, 1), word(slotDeny, 1))
+			before, frames := s.server.Received(), s.datagram(v6, 1000, 1500).Fragments(400)
+			s.send(t, frames[0], s.datagram(v6, 1001, 10).Bytes())
+			testutil.WaitFor(t, time.Minute, "the datagram after the first fragment", func() bool { return s.server.Received() == before+1 })
+			s.sender.Flags &^= bpf.EPBeside
+			s.publish(t, &s.sender, word(slotAllow, 1), word(slotDeny, 1))
+			s.send(t, frames[1:]...)
+			testutil.WaitFor(t, time.Minute, "the one in fragments to be dropped", func() bool { return s.deniedHere(t) == 1 })
+			if n := s.server.Received() - before; n != 1 {
+				t.Errorf("%d datagrams have arrived, want one", n)
+			}
+		})
+	}
+}

@@ -69,16 +69,19 @@ static __always_inline bool absurd(const struct __sk_buff *skb, const struct pkt
 /* While one dataplane comes after another, both judge all packets of an endpoint, and this one may not know flows yet that
  * the other has allowed. So packets that policy seems to deny pass, and the other one drops them. Allowed ones are recorded as always.
  * The first fragment of a datagram may have passed before this one was attached; the other one judges the whole datagram. When this
- * one judges alone, such fragments pass for as long as the kernel keeps the first one: without a first one they are no datagram. */
-static __always_inline int beside(const struct endpoint *ep, int r)
+ * one judges alone, later fragments of a pod go on passing without a first one, for as long as the kernel keeps that. All such fragments of
+ * pods are put off: the datagram is judged after translation, by the policy of then, if the kernel has put it together. */
+static __always_inline int beside(const struct endpoint *ep, const struct pkt *p, enum hook hook, int r)
 {
 	__u32 passing = 0;
 
 	if (ep->flags & EP_BESIDE)
 		passing = BY_POLICY;
-	else if (ep->flags & EP_BESIDE_BEFORE)
+	else if ((ep->flags & EP_BESIDE_BEFORE) && hook == FROM_POD)
 		passing = 1 << DROP_FRAG_NO_FIRST;
-	return r < 0 && (passing >> (-r & 31) & 1) ? PASS : r;
+	if (r >= 0 || !(passing >> (-r & 31) & 1))
+		return r;
+	return hook == FROM_POD && (p->flags & (PKT_FIRST_FRAGMENT | PKT_LATER_FRAGMENT)) ? PASS_PENDING : PASS;
 }
 
 /* The first packet of a flow, or one in mid-flow. */

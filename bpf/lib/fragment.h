@@ -83,6 +83,12 @@ static __always_inline enum fragment_verdict fragment_verdict(int decision)
 	return FRAGMENT_PASS;
 }
 
+/* Whether a first fragment that was seen at a time counts no more. */
+static __always_inline bool frag_is_old(__u32 seen, __u32 now)
+{
+	return now - seen > (cfg.hz * FRAG_SECONDS >> 4);
+}
+
 /* A later fragment goes where the first one went (D-12). */
 __noinline int later_fragment(const struct pkt *p, __u32 share, __u32 hook)
 {
@@ -103,7 +109,7 @@ __noinline int later_fragment(const struct pkt *p, __u32 share, __u32 hook)
 		verdict = s->of[at].verdict;
 	}
 	bpf_spin_unlock(&s->lock);
-	if (at == FRAG_WAYS || f.seen - seen > (cfg.hz * FRAG_SECONDS >> 4))
+	if (at == FRAG_WAYS || verdict == FRAGMENT_UNKNOWN || frag_is_old(seen, f.seen))
 		return -DROP_FRAG_NO_FIRST;
 	switch (verdict) {
 	case FRAGMENT_PASS: return PASS;

@@ -79,6 +79,26 @@ static __always_inline bool wanted_unfollowed(struct pkt *p)
 	return e && (e->flags & CT_FROM_HOST) && !from_opener(&p->t, e);
 }
 
+/* Whether from_pod has judged a packet with a mark, and not put it off. */
+static __always_inline bool is_judged(__u32 mark)
+{
+	mark &= cfg.mark_seen | cfg.mark_judge;
+	return mark && mark != (cfg.mark_seen | cfg.mark_judge);
+}
+
+/* What from_pod checks of every packet, for one that it has not seen: who has sent it, and that it names no way. Returns 0 or a drop reason. A
+ * global function, to save stack. */
+__noinline int check_unseen(struct bpf_nf_ctx *ctx, const struct endpoint *ep, const struct pkt *p)
+{
+	if (!ep || !p)
+		return -DROP_UNSEEN;
+	if (ctx->skb->mark & (cfg.mark_seen | cfg.mark_judge))
+		return 0;
+	if (p->t.family == 4 && p->l4_off > 20)
+		return -DROP_BAD_HEADER;
+	return owns(ep, &p->t, false) || has_further_source(ep, &p->t) ? 0 : -DROP_SPOOFED;
+}
+
 /* Judges one packet from a workload: whether it may go to the node, if NF_ASK says so, and egress policy for the
  * destination that it has now. */
 static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint *ep, __u32 what)
@@ -101,8 +121,11 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	if (!(what & NF_JUDGE))
 		return NF_ACCEPT;
 	/* from_pod has judged it by the flow that it quotes. IPVS sends an error on only if it is about a connection of its own. */
-	if ((p.flags & PKT_ICMP_ERROR) && by_ipvs(skb) && (~skb->mark & (cfg.mark_seen | cfg.mark_judge)))
+	if ((p.flags & PKT_ICMP_ERROR) && by_ipvs(skb) && is_judged(skb->mark))
 		return NF_ACCEPT;
+	r = check_unseen(ctx, ep, &p);
+	if (r)
+		return nf_drop(ifindex, r, FROM_POD, skb->len);
 	if (p.flags & PKT_LATER_FRAGMENT) {
 		r = later_fragment(&p, ep->share & (SHARES - 1), AFTER_TRANSLATION);
 	} else {
@@ -123,7 +146,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 			r = owns(ep, &ends, false) ? judge_reply(ep, &p, &ends, skb->len, to_host) : -DROP_MIDFLOW;
 		else
 			r = judge_translated(ep, &p, &ends, skb->len, how);
-		r = beside(ep, r);
+		r = beside(ep, &p, AFTER_TRANSLATION, r);
 		if (p.flags & PKT_FIRST_FRAGMENT)
 			first_fragment(&p, ep->share & (SHARES - 1), AFTER_TRANSLATION, r);
 	}

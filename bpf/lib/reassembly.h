@@ -120,6 +120,9 @@ static __always_inline __u8 state_after_later(const struct fragment *old, const 
 		return FRAGMENT_OUT_OF_ORDER;
 	if (f->way >> 8 == 4 && f->number - old->number > MAX_DISTANCE)
 		return FRAGMENT_OUT_OF_ORDER;
+	/* The kernel has given up what it had: see EP_BESIDE_BEFORE. */
+	if (frag_is_old(old->seen, f->seen))
+		return FRAGMENT_OUT_OF_ORDER;
 	return s->more ? FRAGMENT_IN_ORDER : FRAGMENT_COMPLETE;
 }
 
@@ -127,16 +130,17 @@ static __always_inline __u8 state_after_later(const struct fragment *old, const 
 static __always_inline void put_fragment(struct fragment *r, struct fragment *f, const struct span *span, bool first,
 					 struct charge *c)
 {
-	__u32 open = is_open(r, f->period) & same_datagram(r, f), charged = open & is_zero(r->period ^ f->period);
+	__u32 same = same_datagram(r, f), open = is_open(r, f->period) & same;
+	__u32 charged = open & is_zero(r->period ^ f->period);
 
-	if (!same_datagram(r, f))
+	if (!same)
 		r->state = FRAGMENT_NONE;
 	if (first) {
 		f->state = state_after_first(r, f, span, open);
 	} else {
 		f->state = state_after_later(r, f, span, open);
-		f->verdict = r->verdict;
-		f->seen = r->seen;
+		f->verdict = same ? r->verdict : FRAGMENT_UNKNOWN;
+		f->seen = same ? r->seen : f->seen;
 	}
 	f->own = c->own + r->own * charged;
 	f->common = c->common + r->common * charged;
@@ -150,8 +154,9 @@ static __always_inline void put_fragment(struct fragment *r, struct fragment *f,
 }
 
 /* Notes a fragment and its charge. Of a datagram that is complete c becomes all that is charged for it in this period.
- * Returns 0, or a drop reason if there is no record and no place for one. */
-__noinline int note_fragment(struct fragment *f, const struct span *span, __u32 first, struct charge *c)
+ * opens: the fragment gets a record if its datagram has none, as a first one does. Returns 0, or a drop reason if there is no record and no
+ * place for one. */
+__noinline int note_fragment(struct fragment *f, const struct span *span, __u32 first, __u32 opens, struct charge *c)
 {
 	struct frag_set *s;
 	__u32 at;
@@ -163,7 +168,7 @@ __noinline int note_fragment(struct fragment *f, const struct span *span, __u32 
 		return -DROP_FRAG_LIMIT;
 	bpf_spin_lock(&s->lock);
 	at = frag_find(s, f);
-	if (at >= FRAG_WAYS && first) {
+	if (at >= FRAG_WAYS && opens) {
 		at = frag_place(s, f->period);
 		s->turn = at + 1;
 	}
@@ -172,7 +177,7 @@ __noinline int note_fragment(struct fragment *f, const struct span *span, __u32 
 	bpf_spin_unlock(&s->lock);
 	if (at < FRAG_WAYS)
 		return 0;
-	return first ? -DROP_FRAG_LIMIT : -DROP_FRAG_NO_FIRST;
+	return opens ? -DROP_FRAG_LIMIT : -DROP_FRAG_NO_FIRST;
 }
 
 /* The most that the kernel counts for a fragment while it holds it. A pod that sends by a ring (PACKET_TX_RING) has all but the
@@ -193,7 +198,7 @@ __noinline int fragment_from_pod(struct __sk_buff *skb, const struct endpoint *e
 	struct charge c = {};
 	struct fragment f;
 	struct span span;
-	__u32 first;
+	__u32 first, opens;
 	int err;
 
 	if (!ep || !p)
@@ -216,10 +221,9 @@ __noinline int fragment_from_pod(struct __sk_buff *skb, const struct endpoint *e
 	f.next = span.to;
 	f.number = __sync_fetch_and_add(&a->fragments, 1);
 	c.seen = f.seen;
-	err = note_fragment(&f, &span, first, &c);
-	/* No record will tell when the kernel has put it together with its first one: it is charged until the kernel gives it up. */
-	if (err == -DROP_FRAG_NO_FIRST && (ep->flags & (EP_BESIDE | EP_BESIDE_BEFORE)))
-		return decision;
+	/* If it passes though no first one is on record, it is one out of order: charged until the kernel has given it up. */
+	opens = first || (ep->flags & (EP_BESIDE | EP_BESIDE_BEFORE));
+	err = note_fragment(&f, &span, first, opens, &c);
 	if (err || f.state == FRAGMENT_COMPLETE)
 		discharge(&c);
 	return err && decision >= 0 ? err : decision;

@@ -131,6 +131,7 @@ enum fragment_verdict {
 	FRAGMENT_PASS = 1,
 	FRAGMENT_PENDING = 2, /* marked for judgement after translation */
 	FRAGMENT_WATCHED = 3, /* marked for judgement if the kernel's conntrack begins an entry with it */
+	FRAGMENT_UNKNOWN = 4, /* no first one is on record: see beside() */
 };
 
 /* A datagram from a pod: its fragments in the kernel's memory for reassembly. */

@@ -72,7 +72,7 @@ func (o *other) judges() bool { return o.carry != nil }
 func (o *other) flags() uint32 {
 	switch {
 	case o.judges():
-		return bpf.EPBeside
+		return bpf.EPBeside | bpf.EPBesideBefore // the latter alone is left, in one write
 	case !o.until.IsZero():
 		return bpf.EPBesideBefore
 	}
@@ -103,14 +103,14 @@ func JudgeBeside(d *BPF, carry Carry) error {
 	if err := d.kernel.maps.Flows.SetMidFlowGrace(0); err != nil {
 		return err
 	}
-	return setBeside(d.kernel.endpoints, true) // of an agent that has not come to its end here
+	return setBeside(d.kernel.endpoints, d.kernel.other.flags()) // of an agent that has not come to its end here
 }
 
-// setBeside has all endpoints judged beside another dataplane, or not.
-func setBeside(endpoints *bpfmaps.Endpoints, now bool) error {
+// setBeside gives all endpoints these of the flags by which they are judged beside another dataplane, or after it, and no other one of them.
+func setBeside(endpoints *bpfmaps.Endpoints, flags uint32) error {
 	for _, e := range endpoints.List() {
-		if e.Flags &^= bpf.EPBeside; now {
-			e.Flags |= bpf.EPBeside
+		e.Flags = e.Flags&^(bpf.EPBeside|bpf.EPBesideBefore) | flags
+		if flags&bpf.EPBeside != 0 {
 			e.PeerIfindex = 0
 		}
 		if err := endpoints.Set(e); err != nil {
@@ -124,7 +124,7 @@ func setBeside(endpoints *bpfmaps.Endpoints, now bool) error {
 // dataplane judges. When it returns, no other one is needed. It can be called again if it fails.
 func JudgeAlone(d *BPF) error {
 	if !d.kernel.other.judges() { // an agent may have ended before it came here
-		return setBeside(d.kernel.endpoints, false)
+		return setBeside(d.kernel.endpoints, d.kernel.other.flags())
 	}
 	// Connections of packets that no program has seen are in the other one's table once these packets are through.
 	if err := <-d.state.tables.slots.Quiesce(); err != nil {

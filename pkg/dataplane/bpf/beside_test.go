@@ -27,7 +27,7 @@ func TestFragmentsOfBeforeCountUntilTheKernelHasGivenThemUp(t *testing.T) {
 			t.Errorf("%s: flags %#x, want %#x and ready", when, got, flags)
 		}
 	}
-	want("while another dataplane judges", bpf.EPBeside)
+	want("while another dataplane judges", bpf.EPBeside|bpf.EPBesideBefore)
 	must(t, JudgeAlone(d))
 	want("alone", bpf.EPBesideBefore)
 	resync := func() {

@@ -161,7 +161,8 @@ func (e *endpoints) rejudge(list []plan.EndpointDirection) error {
 	return e.kernel.gens.Done()
 }
 
-// rejudgeBy has the live flows judged again of all endpoints that a table judges, with the next write of each.
+// rejudgeBy has the live flows judged again of all endpoints that a table judges, with the next write of each. Those whose staged policies it
+// is for are written again as well.
 func (e *endpoints) rejudgeBy(changed table.ID) error {
 	for id, ep := range e.roster.bound {
 		for dir, t := range ep.tables {
@@ -174,6 +175,11 @@ func (e *endpoints) rejudgeBy(changed table.ID) error {
 			}
 			ep.gens[dir] = gen
 			e.dirty[id] = true
+		}
+	}
+	for _, workload := range e.staged.users(changed) {
+		if e.roster.bound[workload] != nil {
+			e.dirty[workload] = true
 		}
 	}
 	return nil

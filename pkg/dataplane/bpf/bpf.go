@@ -42,17 +42,12 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 		errs = append(errs, s.tables.slots.Repin())
 	}
 	errs = append(errs, d.pins.err)
-	if d.resync {
-		repairs, err := s.resync().run()
-		d.repairs += repairs
-		errs, d.resync = append(errs, err), err != nil
-	}
+	repairs, err := s.resync().look(d.resync, len(ch.Endpoints)+len(ch.Sets) > 0)
+	d.repairs += repairs
+	errs, d.resync = append(errs, err), err != nil
 	s.observe()
 	s.refusals.RetryTables()
 	errs = append(errs, plans.CarryOut(s.plans, s.pace, s, d.observer), s.finish(), s.refusals.missing())
-	republished, err := s.resync().compare() // by now changes are in force: none waits for it
-	d.repairs += republished
-	errs, d.resync = append(errs, err), d.resync || err != nil
 	s.names.writeMore()
 	d.flowTable.publish(s.endpoints.roster.bound, d.kernel.host.Addrs())
 	if d.Unfinished() {

@@ -178,7 +178,7 @@ func (p *Predecessor) Owners() (map[netip.Addr]uint32, error) {
 }
 
 // StepAside lets everything pass that policy seems to deny: another dataplane denies it from here on.
-func (p *Predecessor) StepAside() error { return setBeside(p.endpoints, true) }
+func (p *Predecessor) StepAside() error { return setBeside(p.endpoints, bpf.EPBeside) }
 
 // StepAsideForGood lets everything pass that policy seems to deny, before the programs of an instance are detached: else those at the hooks
 // would drop packets to interfaces whose programs are detached already. Maps of another layout are left as they are: the programs of
@@ -195,11 +195,11 @@ func StepAsideForGood(bpffs, instance string) error {
 	if err != nil {
 		return errors.Join(err, maps.Close())
 	}
-	return errors.Join(setBeside(endpoints, true), endpoints.Close(), maps.Close())
+	return errors.Join(setBeside(endpoints, bpf.EPBeside), endpoints.Close(), maps.Close())
 }
 
 // StepBack is the reverse of StepAside: an agent may have ended after that, and no other dataplane judges.
-func (p *Predecessor) StepBack() error { return setBeside(p.endpoints, false) }
+func (p *Predecessor) StepBack() error { return setBeside(p.endpoints, bpf.EPBesideBefore) }
 
 // Close lets go of everything. Programs stay in force.
 func (p *Predecessor) Close() error {

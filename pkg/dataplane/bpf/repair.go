@@ -24,8 +24,9 @@ type resync struct {
 // comparison is what is left to compare since the last resync: the slots of published policies. There may be hundreds, each with a row for
 // every class on the node. So each Apply reads some, and changes come in between.
 type comparison struct {
-	slots []uint32
-	errs  []error // so far: one slot that cannot be read does not keep others from being compared
+	slots    []uint32
+	errs     []error // so far: one slot that cannot be read does not keep others from being compared
+	deferred bool    // the last Apply had changes, and compared nothing
 }
 
 // comparedAtOnce is about how many bytes of published policies one Apply reads. That takes about 2 ms, for which a change that comes in meanwhile
@@ -33,6 +34,13 @@ type comparison struct {
 const comparedAtOnce = 1 << 18
 
 func (c *comparison) unfinished() bool { return len(c.slots) > 0 }
+
+// due reports whether the present Apply compares a part. One with changes leaves that to the next one, which may have changes, too: else
+// somebody who changes policy all the time would put it off for ever.
+func (c *comparison) due(changed bool) bool {
+	c.deferred = changed && !c.deferred
+	return c.unfinished() && !c.deferred
+}
 
 // begin notes the slots that are to be compared. One that is unfinished goes on: else each attempt would begin it again while something
 // else fails.
@@ -49,6 +57,19 @@ func (c *comparison) compared(left []uint32, errs []error) error {
 	}
 	errs, c.errs = c.errs, nil
 	return errors.Join(errs...)
+}
+
+// look does what is due: all of a resync that is to begin, and of one that has begun a part. After an error it is to begin again. changed: the
+// Apply has changes.
+func (r resync) look(begin, changed bool) (repairs uint64, err error) {
+	if begin {
+		repairs, err = r.run()
+	}
+	if !r.comparison.due(changed) {
+		return repairs, err
+	}
+	republished, err2 := r.compare()
+	return repairs + republished, errors.Join(err, err2)
 }
 
 // run makes every table read its map again and looks for changes made by others: to entries and attached programs, and with compare to
@@ -97,9 +118,6 @@ func (r resync) countAltered() (altered uint64) {
 // compare publishes policies again whose slots differ from the published content: of some of the slots that are left. Flows may have been
 // judged by the altered content, so they are judged again. Errors are returned when no slot is left.
 func (r resync) compare() (repairs uint64, err error) {
-	if !r.comparison.unfinished() {
-		return 0, nil
-	}
 	altered, left, err := r.tables.altered(r.plans.Compiler.Tables(), r.comparison.slots)
 	errs := []error{err}
 	for _, table := range altered {

@@ -45,13 +45,21 @@ func (s *stagedPolicies) set(workload model.EndpointID, b plan.Binding) {
 // drop takes the tables of a workload's shadow away.
 func (s *stagedPolicies) drop(workload model.EndpointID) { delete(s.bound, workload) }
 
-// lose drops all that a table is for, and returns whose these were.
-func (s *stagedPolicies) lose(lost table.ID) (workloads []model.EndpointID) {
+// users are the workloads that a table is for.
+func (s *stagedPolicies) users(of table.ID) (workloads []model.EndpointID) {
 	for id, tables := range s.bound {
-		if tables[0] == lost || tables[1] == lost {
-			delete(s.bound, id)
+		if tables[0] == of || tables[1] == of {
 			workloads = append(workloads, id)
 		}
+	}
+	return workloads
+}
+
+// lose drops all that a table is for, and returns whose these were.
+func (s *stagedPolicies) lose(lost table.ID) (workloads []model.EndpointID) {
+	workloads = s.users(lost)
+	for _, id := range workloads {
+		delete(s.bound, id)
 	}
 	return workloads
 }
