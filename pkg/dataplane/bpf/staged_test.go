@@ -6,6 +6,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
@@ -111,5 +112,29 @@ func TestCountsOfStagedPoliciesSurviveARestart(t *testing.T) {
 	n.sendStaged(t, "10.0.0.1", 80, 1)
 	if got := n.counted(t); got[denied] != 5 {
 		t.Errorf("counted %v, want 5: 4 of them before the restart", got)
+	}
+}
+
+// TestAStagedPolicyThatIsAlteredIsRepaired: the endpoint's entry refers to the new slot at once, and the altered one is free.
+func TestAStagedPolicyThatIsAlteredIsRepaired(t *testing.T) {
+	n := startNode(t, stage{role: "friend", allow: []string{"friend"}, ports: []uint16{80}})
+	n.mustApply(t, stagedDeny("draft", true))
+	n.goOn(t)
+	before, _ := n.kernel.maps.Staged.Believed(1000)
+	slot, _ := bpfmaps.SplitPolicyWord(before.Ingress)
+	if n.state.tables.atOnce = 1; slot < 2 { // it is compared in an Apply after the one that writes all endpoints
+		t.Fatalf("slot %d: the test tests nothing", slot)
+	}
+	allowAll(t, n, slot)
+	n.Resync()
+	n.mustApply(t)
+	n.goOn(t)
+	after, _ := n.kernel.maps.Staged.Believed(1000)
+	if now, _ := bpfmaps.SplitPolicyWord(after.Ingress); now == slot || now == 0 {
+		t.Errorf("the staged policy is in slot %d, was altered in slot %d", now, slot)
+	}
+	n.sendStaged(t, "10.0.0.1", 80, 1)
+	if got := n.counted(t); got[denied] != 1 {
+		t.Errorf("counted %v, want one by %s", got, denied)
 	}
 }
