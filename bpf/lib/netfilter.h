@@ -86,8 +86,8 @@ static __always_inline bool is_judged(__u32 mark)
 	return mark && mark != (cfg.mark_seen | cfg.mark_judge);
 }
 
-/* What from_pod checks of every packet, for one that it has not seen: who has sent it, and that it names no way. Returns 0 or a drop reason. A
- * global function, to save stack. */
+/* Checks that from_pod makes of every packet, for one that it has not seen: the source is the pod's, and there are no IPv4 options, of which
+ * one may be a source route. Returns 0 or a drop reason. A global function, to save stack. */
 __noinline int check_unseen(struct bpf_nf_ctx *ctx, const struct endpoint *ep, const struct pkt *p)
 {
 	if (!ep || !p)
@@ -174,8 +174,8 @@ static __always_inline bool closed(const struct net_device *out)
 }
 
 /* The mark that counts for a packet which from_pod has not seen; 0: it is dropped. A datagram whose first fragment came before the program was
- * attached has no mark. While the other dataplane judges it, this one records a flow that begins with it. Afterwards it is judged here in
- * any case. Then an interface without a program is no endpoint's, as for closed(). */
+ * attached has no mark. While the other dataplane judges it, this one records a flow that begins with it. Afterwards this one judges it in
+ * any case, if a program is attached: the number of an interface without one may be that of a pod that has gone, as for closed(). */
 static __always_inline __u32 mark_of_unseen(const struct net_device *in)
 {
 	struct endpoint *ep = ready_endpoint(in->ifindex);

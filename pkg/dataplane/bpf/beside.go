@@ -106,7 +106,7 @@ func JudgeBeside(d *BPF, carry Carry) error {
 	return setBeside(d.kernel.endpoints, d.kernel.other.flags()) // of an agent that has not come to its end here
 }
 
-// setBeside gives all endpoints these of the flags by which they are judged beside another dataplane, or after it, and no other one of them.
+// setBeside gives all endpoints flags of those two by which another dataplane judges or has judged, and takes the rest of the two away.
 func setBeside(endpoints *bpfmaps.Endpoints, flags uint32) error {
 	for _, e := range endpoints.List() {
 		e.Flags = e.Flags&^(bpf.EPBeside|bpf.EPBesideBefore) | flags

@@ -198,7 +198,8 @@ func StepAsideForGood(bpffs, instance string) error {
 	return errors.Join(setBeside(endpoints, bpf.EPBeside), endpoints.Close(), maps.Close())
 }
 
-// StepBack is the reverse of StepAside: an agent may have ended after that, and no other dataplane judges.
+// StepBack is the reverse of StepAside: an agent may have ended after that, and no other dataplane judges. Fragments may come whose first one
+// has passed before.
 func (p *Predecessor) StepBack() error { return setBeside(p.endpoints, bpf.EPBesideBefore) }
 
 // Close lets go of everything. Programs stay in force.
