@@ -126,3 +126,21 @@ func TestDatagramsWhoseLastFragmentComesFirstAreCharged(t *testing.T) {
 		}
 	})
 }
+
+// TestDatagramsWhoseFirstFragmentIsOldAreCharged: the kernel has given that one up, and holds what comes then.
+func TestDatagramsWhoseFirstFragmentIsOldAreCharged(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.a.Flags |= bpf.EPBesideBefore
+		w.publish(t, w.a, word(slotAllow, 1), word(slotAllow, 1))
+		frames := w.datagram(t, f.a, f.out, w.podA, 1)
+		w.fromPod(t, w.podA, frames[0]).want(t, 0)
+		w.ageDatagram(t, 31)
+		for _, frame := range frames[1:] {
+			w.fromPod(t, w.podA, frame).want(t, 0)
+		}
+		if own, common := w.charged(t, f == v6, 1); own+common == 0 {
+			t.Error("nothing is charged")
+		}
+	})
+}

@@ -92,6 +92,15 @@ func TestOldFirstFragmentsDoNotCount(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
 	all := fragments(udp(v4.a, v4.out, 1000, 53), 1)
 	w.fromPod(t, w.podA, all[0]).want(t, 0)
+	w.ageDatagram(t, 29)
+	w.fromPod(t, w.podA, all[1]).want(t, 0)
+	w.ageDatagram(t, 2)
+	w.fromPod(t, w.podA, all[1]).want(t, bpf.MargayDropReasonDROP_FRAG_NO_FIRST)
+}
+
+// ageDatagram makes the only datagram on record so many seconds older.
+func (w *world) ageDatagram(t *testing.T, seconds uint32) {
+	t.Helper()
 	var number uint32
 	var set bpf.MargayFragSet
 	it := w.Maps[bpf.MargayMapFrags].Iterate()
@@ -100,12 +109,8 @@ func TestOldFirstFragmentsDoNotCount(t *testing.T) {
 	if set.Turn != 1 {
 		t.Fatal("the first fragment is not recorded", it.Err())
 	}
-	set.Of[0].Seen -= 250 * 29 / 16
+	set.Of[0].Seen -= 250 * seconds / 16
 	w.put(t, bpf.MargayMapFrags, number, set)
-	w.fromPod(t, w.podA, all[1]).want(t, 0)
-	set.Of[0].Seen -= 250 * 2 / 16
-	w.put(t, bpf.MargayMapFrags, number, set)
-	w.fromPod(t, w.podA, all[1]).want(t, bpf.MargayDropReasonDROP_FRAG_NO_FIRST)
 }
 
 // TestFragmentsMadeToGetRoundPolicy: first fragments too short to be judged, later ones that would write over what was

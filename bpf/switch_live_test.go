@@ -228,3 +228,21 @@ func TestADeniedDatagramThatBeganWhileAnotherDataplaneJudgedIsJudged(t *testing.
 		})
 	}
 }
+
+// TestAPacketThatNoProgramHasSeenIsOfItsPod: from_pod would have checked that.
+func TestAPacketThatNoProgramHasSeenIsOfItsPod(t *testing.T) {
+	s := newComingIn(t)
+	for src, v6 := range map[string]bool{"198.51.100.7": false, "2001:db8:7::7": true} {
+		s.forget(t)
+		s.sender.Flags = bpf.EPReady | bpf.EPBeside
+		s.publish(t, &s.sender, word(slotAllow, 1), word(slotAllow, 1))
+		before, forged := s.server.Received(), s.datagram(v6, 1000, 10)
+		forged.Src = netip.MustParseAddr(src)
+		s.send(t, forged.Bytes(), s.datagram(v6, 1001, 10).Bytes())
+		testutil.WaitFor(t, time.Minute, "the pod's own datagram after the forged one", func() bool { return s.server.Received() > before })
+		spoofed := bpf.DropKey{Ifindex: s.sender.Ifindex, Reason: uint16(bpf.MargayDropReasonDROP_SPOOFED)}
+		if n := s.drops(t)[spoofed].Packets; n != 1 || s.server.Received() != before+1 {
+			t.Errorf("from %s: %d dropped as spoofed, %d datagrams have arrived; want one of each", src, n, s.server.Received()-before)
+		}
+	}
+}
