@@ -65,8 +65,8 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	return nil
 }
 
-// Unfinished reports whether the next Apply, without changes, continues a large policy, the writing of names or the comparison of published
-// policies. It is false while the kernel refuses writes: then a retry is due.
+// Unfinished reports whether the next Apply, without changes, continues a large policy, the writing of names or a resync. It is
+// false while the kernel refuses writes: then a retry is due.
 func (d *BPF) Unfinished() bool {
 	s := d.state
 	return s.plans.Done() && (s.plans.Plan.More || s.comparison.unfinished() && !d.resync) || s.names.unfinished()

@@ -165,12 +165,23 @@ func (n *names) Missing() (missing int) {
 	return missing
 }
 
-// reread looks for changes made by others, and repairs them as far as possible.
-func (n *names) reread() (changed int) {
+// compared are the tables of names as a resync compares them.
+func (n *names) compared() (list []mapTable) {
 	for _, t := range n.tables() {
-		repairs, _ := t.Resync() // an entry that cannot be read is not repaired
-		changed += repairs.Len()
+		list = append(list, comparedNames{t, n})
 	}
-	n.write()
-	return changed
+	return list
+}
+
+// comparedNames is a table of names. One that cannot be read is not repaired, and holds up nothing.
+type comparedNames struct {
+	*bpfmaps.Table[uint32, bpf.Name]
+	names *names
+}
+
+// Resync looks for changes made by others, and repairs them as far as possible.
+func (c comparedNames) Resync() (changed int, err error) {
+	repairs, _ := c.Table.Resync()
+	c.names.write()
+	return repairs.Len(), nil
 }

@@ -21,46 +21,8 @@ type resync struct {
 	comparison *comparison
 }
 
-// comparison is what is left to compare since the last resync: the slots of published policies. There may be hundreds, each with a row for
-// every class on the node. So each Apply reads some, and changes come in between.
-type comparison struct {
-	slots    []uint32
-	errs     []error // so far: one slot that cannot be read does not keep others from being compared
-	deferred bool    // the last Apply had changes, and compared nothing
-}
-
-// comparedAtOnce is about how many bytes of published policies one Apply reads. That takes about 2 ms, for which a change that comes in meanwhile
-// waits.
-const comparedAtOnce = 1 << 18
-
-func (c *comparison) unfinished() bool { return len(c.slots) > 0 }
-
-// due reports whether the present Apply compares a part. One with changes leaves that to the next one, which may have changes, too: else
-// somebody who changes policy all the time would put it off for ever.
-func (c *comparison) due(changed bool) bool {
-	c.deferred = changed && !c.deferred
-	return c.unfinished() && !c.deferred
-}
-
-// begin notes the slots that are to be compared. One that is unfinished goes on: else each attempt would begin it again while something
-// else fails.
-func (c *comparison) begin(slots []uint32) {
-	if !c.unfinished() {
-		c.slots = slots
-	}
-}
-
-// compared notes that some have been compared, which slots are left, and errors. It returns all errors of the comparison when no slot is left.
-func (c *comparison) compared(left []uint32, errs []error) error {
-	if c.slots, c.errs = left, append(c.errs, errs...); c.unfinished() {
-		return nil
-	}
-	errs, c.errs = c.errs, nil
-	return errors.Join(errs...)
-}
-
-// look does what is due: all of a resync that is to begin, and of one that has begun a part. After an error it is to begin again. changed: the
-// Apply has changes.
+// look does what is due: the beginning of a resync, and of one that has begun a part. After an error it is to begin again. changed: the Apply
+// has changes.
 func (r resync) look(begin, changed bool) (repairs uint64, err error) {
 	if begin {
 		repairs, err = r.run()
@@ -68,32 +30,43 @@ func (r resync) look(begin, changed bool) (repairs uint64, err error) {
 	if !r.comparison.due(changed) {
 		return repairs, err
 	}
+	entries, err1 := r.readAgain()
 	republished, err2 := r.compare()
-	return repairs + republished, errors.Join(err, err2)
+	return repairs + uint64(entries) + republished, errors.Join(err, err1, err2)
 }
 
-// run makes every table read its map again and looks for changes made by others: to entries and attached programs, and with compare to
-// published policies. Each difference is logged, and repaired by the rest of Apply. repairs is their number.
+// run begins a resync: it looks for changes made by others to the entries of endpoints and to attached programs, and has the entries of maps
+// and published policies compared. Each difference is logged, and repaired by the rest of Apply. repairs is their number.
 func (r resync) run() (repairs uint64, err error) {
-	var errs []error
-	entries := r.names.reread() + r.endpoints.sources.reread()
-	for _, t := range verdictTables(r.kernel.maps) {
-		n, err := t.Resync()
-		entries += n
-		errs = append(errs, err)
-	}
-	if entries > 0 {
-		r.kernel.log.Warn("maps had been changed by somebody else, repaired", "entries", entries)
-	}
+	entries := r.endpoints.sources.reread()
+	r.logRepaired(entries)
 	r.endpoints.staged.reread()
-	errs = append(errs, r.kernel.endpoints.Reload())
+	errs := []error{r.kernel.endpoints.Reload()}
 	repairs = uint64(entries) + r.countAltered()
 	r.kernel.other.pass(time.Now()) // recheck has all endpoints written
 	errs = append(errs, r.endpoints.entries.shares.report(r.endpoints.roster.bound, r.kernel.log))
 	r.endpoints.recheck()
 	r.interfaces.recheck()
-	r.comparison.begin(r.tables.slots.Live())
+	r.comparison.begin(append(verdictTables(r.kernel.maps), r.names.compared()...), r.tables.slots.Live())
 	return repairs, errors.Join(errs...)
+}
+
+// readAgain makes some of the tables that are left read their maps again, and returns the number of entries that others have changed.
+func (r resync) readAgain() (entries int, err error) {
+	var errs []error
+	for _, t := range r.comparison.nextTables() {
+		n, err := t.Resync()
+		entries += n
+		errs = append(errs, err)
+	}
+	r.logRepaired(entries)
+	return entries, errors.Join(errs...)
+}
+
+func (r resync) logRepaired(entries int) {
+	if entries > 0 {
+		r.kernel.log.Warn("maps had been changed by somebody else, repaired", "entries", entries)
+	}
 }
 
 // countAltered logs and counts endpoints whose entries are not as they were written. All endpoints are about to be written
@@ -115,9 +88,12 @@ func (r resync) countAltered() (altered uint64) {
 	return altered
 }
 
-// compare publishes policies again whose slots differ from the published content: of some of the slots that are left. Flows may have been
-// judged by the altered content, so they are judged again. Errors are returned when no slot is left.
+// compare publishes policies again whose slots differ from the published content: of some of the slots that are left, once no table is. Flows
+// may have been judged by the altered content, so they are judged again. Errors are returned when no slot is left.
 func (r resync) compare() (repairs uint64, err error) {
+	if len(r.comparison.tables) > 0 {
+		return 0, nil
+	}
 	altered, left, err := r.tables.altered(r.plans.Compiler.Tables(), r.comparison.slots)
 	errs := []error{err}
 	for _, table := range altered {
@@ -150,6 +126,7 @@ func writeLeft(m *bpfmaps.Maps) error {
 // mapTable is the common interface of all tables of maps.
 type mapTable interface {
 	Name() string
+	Len() int
 	Resync() (repairs int, err error)
 	Sync() error
 	Pending() int

@@ -95,6 +95,99 @@ func TestManyPublishedPoliciesAreComparedInParts(t *testing.T) {
 	}
 }
 
+// TestLargeMapsAreComparedInParts: changes come in between. What was altered is repaired, in whatever map it is.
+func TestLargeMapsAreComparedInParts(t *testing.T) {
+	testutil.Privileged(t)
+	n := openNode(t, testutil.BPFFS(t), nil)
+	defer mustClose(t, n.BPF)
+	n.mustApply(t, append(restartStages[0].updates(), crowd(3, false)...)...)
+	n.state.comparison.atOnce = 1 // one map
+	maps := n.kernel.maps
+	hosts, classes, names := maps.Addresses.IP4Host.Len(), maps.ClassSets.Len(), maps.Names.Endpoints.Len()
+	if hosts == 0 || classes == 0 || names == 0 {
+		t.Fatalf("%d addresses, %d classes, %d names: the test tests nothing", hosts, classes, names)
+	}
+	for _, name := range []string{bpf.MargayMapIp4Host, bpf.MargayMapClassSets, bpf.MargayMapEndpointNames} {
+		removeAll(t, maps.Map(name))
+	}
+	if passes(t, n.BPF, "10.0.0.1", 80) {
+		t.Fatal("the damage has no effect: the test tests nothing")
+	}
+	n.Resync()
+	n.mustApply(t)
+	if got := n.Stats(false).Repairs; got != uint64(hosts) || !n.Unfinished() {
+		t.Errorf("%d repairs, want those of %d addresses, and more is to follow: %t", got, hosts, n.Unfinished())
+	}
+	stage := restartStages[0]
+	stage.ports = []uint16{443}
+	n.mustApply(t, stage.updates()...)
+	if !n.Unfinished() || passes(t, n.BPF, "10.0.0.1", 80) || !passes(t, n.BPF, "10.0.0.1", 443) {
+		t.Error("a change waits until all maps are compared")
+	}
+	for parts := 0; n.Unfinished(); parts++ {
+		if parts > 20 {
+			t.Fatal("the comparison does not end")
+		}
+		n.mustApply(t)
+	}
+	if got, want := n.Stats(false).Repairs, uint64(hosts+classes+names); got != want {
+		t.Errorf("%d repairs, want %d", got, want)
+	}
+	for _, table := range append(verdictTables(maps), n.state.names.compared()...) {
+		if repairs, err := table.Resync(); repairs > 0 || err != nil {
+			t.Errorf("%s: %d entries are not repaired (%v)", table.Name(), repairs, err)
+		}
+	}
+}
+
+// removeAll plays somebody who removes the entries of a map.
+func removeAll(t *testing.T, m *ebpf.Map) {
+	t.Helper()
+	key := make([]byte, m.KeySize())
+	for err := m.NextKey(nil, &key); !errors.Is(err, ebpf.ErrKeyNotExist); err = m.NextKey(nil, &key) {
+		if err := errors.Join(err, m.Delete(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTablesOfManyEntriesAreComparedAlone: an Apply compares as many entries as it may, in tables that are whole. A resync that begins
+// meanwhile has all of them compared again, and does not put off those that are left.
+func TestTablesOfManyEntriesAreComparedAlone(t *testing.T) {
+	a, b, c, d := &countedTable{name: "a", entries: 5}, &countedTable{name: "b", entries: 5}, &countedTable{name: "c", entries: 100}, &countedTable{name: "d"}
+	left := comparison{atOnce: 10}
+	left.begin([]mapTable{a, b, c, d}, nil)
+	for i, step := range []struct {
+		next   string
+		begins bool // after that
+	}{{"ab", false}, {"c", true}, {"dab", true}, {"c", false}, {"ab", false}, {"", false}} {
+		if got := tableNames(left.nextTables()); got != step.next {
+			t.Errorf("step %d: %q, want %q", i, got, step.next)
+		}
+		if step.begins {
+			left.begin([]mapTable{a, b, c}, nil)
+		}
+		if last := i >= 4; left.unfinished() == last {
+			t.Errorf("step %d: unfinished: %t", i, !last)
+		}
+	}
+}
+
+type countedTable struct {
+	mapTable
+	name    string
+	entries int
+}
+
+func (c *countedTable) Len() int { return c.entries }
+
+func tableNames(list []mapTable) (names string) {
+	for _, t := range list {
+		names += t.(*countedTable).name
+	}
+	return names
+}
+
 // TestChangesDoNotPutTheComparisonOff: one Apply with changes does, and not two in a row.
 func TestChangesDoNotPutTheComparisonOff(t *testing.T) {
 	c := comparison{slots: []uint32{1}}
