@@ -7,9 +7,15 @@ import (
 // A packet of a flow may pass only if the policy of each end allows the flow as one of the ends has begun it, or the packet
 // for itself. This holds for both dataplanes at all times, whatever they have on record.
 
-// within reports whether policy in force allows a shot to pass.
-func (p *pair) within(x *shot) bool {
+// within reports whether policy in force allows a shot to pass that has arrived at places, a bit each.
+func (p *pair) within(x *shot, places uint8) bool {
 	f, from, to := x.flow, x.end, 1-x.end
+	if places == 1<<theNode && from == client && f.dst != f.backend { // to a NodePort, and not translated: to the node itself
+		m := f.first(client)
+		m.Dst, m.DstPort = f.dst.Addr(), f.dst.Port()
+		leg := p.oracle.Flow(m).Egress
+		return leg == nil || leg.Allow
+	}
 	flows := []model.Packet{f.first(from)}
 	if f.sent[to] {
 		flows = append(flows, f.first(to))

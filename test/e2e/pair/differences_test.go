@@ -94,7 +94,7 @@ func (p *pair) wrong(x *shot) string {
 	if ipt.invalid && ipt.places != 0 && conntrackJudges(x.packet) {
 		return "conntrack found it invalid, and it passed with iptables"
 	}
-	if x.flow != nil && (bpf.places != 0 || ipt.places != 0) && !p.within(x) {
+	if x.flow != nil && (bpf.places != 0 || ipt.places != 0) && !p.within(x, bpf.places|ipt.places) {
 		return fmt.Sprintf("policy of one end allows it in no direction: by BPF it arrived at [%s], with iptables at [%s]", names(bpf), names(ipt))
 	}
 	if p.difference(x, bpf, ipt) == "" && bpf.places != ipt.places {
