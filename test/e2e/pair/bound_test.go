@@ -11,10 +11,7 @@ import (
 func (p *pair) within(x *shot, places uint8) bool {
 	f, from, to := x.flow, x.end, 1-x.end
 	if places == 1<<theNode && from == client && f.dst != f.backend { // to a NodePort, and not translated: to the node itself
-		m := f.first(client)
-		m.Dst, m.DstPort = f.dst.Addr(), f.dst.Port()
-		leg := p.oracle.Flow(m).Egress
-		return leg == nil || leg.Allow
+		return p.withinNode(f)
 	}
 	flows := []model.Packet{f.first(from)}
 	if f.sent[to] {
@@ -40,6 +37,20 @@ func (p *pair) within(x *shot, places uint8) bool {
 		}
 	}
 	return legs[client] && legs[server]
+}
+
+// withinNode reports whether policy in force allows a packet to a NodePort that goes to the node itself: one that the pod sends for itself, or
+// an answer to a SYN that came from there.
+func (p *pair) withinNode(f *flow) bool {
+	m := f.first(client)
+	m.Dst, m.DstPort = f.dst.Addr(), f.dst.Port()
+	leg := p.oracle.Flow(m).Egress
+	if leg == nil || leg.Allow {
+		return true
+	}
+	m.Src, m.Dst, m.SrcPort, m.DstPort = m.Dst, m.Src, m.DstPort, m.SrcPort
+	leg = p.oracle.Flow(m).Ingress
+	return f.syns[server] && (leg == nil || leg.Allow)
 }
 
 // first is a packet of an end, as policy judges it if it begins a flow.
