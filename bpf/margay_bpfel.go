@@ -417,6 +417,13 @@ type MargayOutcome struct {
 	Pass    [6]uint16
 }
 
+type MargayPlaceNumbers uint32
+
+const (
+	MargayPlaceNumbersENDPOINTS         MargayPlaceNumbers = 65536
+	MargayPlaceNumbersFURTHER_ENDPOINTS MargayPlaceNumbers = 4096
+)
+
 type MargayRule struct {
 	_       structs.HostLayout
 	Id      uint32
@@ -540,8 +547,8 @@ const (
 	MargayMapCt6                 = "ct6"
 	MargayMapDrops               = "drops"
 	MargayMapEndpointNames       = "endpoint_names"
+	MargayMapEndpointPlaces      = "endpoint_places"
 	MargayMapEndpoints           = "endpoints"
-	MargayMapEndpointsMore       = "endpoints_more"
 	MargayMapEventBudgets        = "event_budgets"
 	MargayMapEventShares         = "event_shares"
 	MargayMapEvents              = "events"
@@ -555,7 +562,6 @@ const (
 	MargayMapL4                  = "l4"
 	MargayMapMidflowGrace        = "midflow_grace"
 	MargayMapNeighbours          = "neighbours"
-	MargayMapNeighboursMore      = "neighbours_more"
 	MargayMapOutcomes            = "outcomes"
 	MargayMapRowblk              = "rowblk"
 	MargayMapRows                = "rows"
@@ -595,6 +601,7 @@ const (
 	MargayVarExportL4Page        = "export_l4_page"
 	MargayVarExportOtherStamps   = "export_other_stamps"
 	MargayVarExportOutcome       = "export_outcome"
+	MargayVarExportPlaceNumbers  = "export_place_numbers"
 	MargayVarExportRule          = "export_rule"
 	MargayVarExportRuleAction    = "export_rule_action"
 	MargayVarExportRuleFlags     = "export_rule_flags"
@@ -665,8 +672,8 @@ type MargayMapSpecs struct {
 	Ct6            *ebpf.MapSpec `ebpf:"ct6"`
 	Drops          *ebpf.MapSpec `ebpf:"drops"`
 	EndpointNames  *ebpf.MapSpec `ebpf:"endpoint_names"`
+	EndpointPlaces *ebpf.MapSpec `ebpf:"endpoint_places"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
-	EndpointsMore  *ebpf.MapSpec `ebpf:"endpoints_more"`
 	EventBudgets   *ebpf.MapSpec `ebpf:"event_budgets"`
 	EventShares    *ebpf.MapSpec `ebpf:"event_shares"`
 	Events         *ebpf.MapSpec `ebpf:"events"`
@@ -680,7 +687,6 @@ type MargayMapSpecs struct {
 	L4             *ebpf.MapSpec `ebpf:"l4"`
 	MidflowGrace   *ebpf.MapSpec `ebpf:"midflow_grace"`
 	Neighbours     *ebpf.MapSpec `ebpf:"neighbours"`
-	NeighboursMore *ebpf.MapSpec `ebpf:"neighbours_more"`
 	Outcomes       *ebpf.MapSpec `ebpf:"outcomes"`
 	Rowblk         *ebpf.MapSpec `ebpf:"rowblk"`
 	Rows           *ebpf.MapSpec `ebpf:"rows"`
@@ -717,6 +723,7 @@ type MargayVariableSpecs struct {
 	ExportL4Page        *ebpf.VariableSpec `ebpf:"export_l4_page"`
 	ExportOtherStamps   *ebpf.VariableSpec `ebpf:"export_other_stamps"`
 	ExportOutcome       *ebpf.VariableSpec `ebpf:"export_outcome"`
+	ExportPlaceNumbers  *ebpf.VariableSpec `ebpf:"export_place_numbers"`
 	ExportRule          *ebpf.VariableSpec `ebpf:"export_rule"`
 	ExportRuleAction    *ebpf.VariableSpec `ebpf:"export_rule_action"`
 	ExportRuleFlags     *ebpf.VariableSpec `ebpf:"export_rule_flags"`
@@ -750,8 +757,8 @@ type MargayMaps struct {
 	Ct6            *ebpf.Map `ebpf:"ct6"`
 	Drops          *ebpf.Map `ebpf:"drops"`
 	EndpointNames  *ebpf.Map `ebpf:"endpoint_names"`
+	EndpointPlaces *ebpf.Map `ebpf:"endpoint_places"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
-	EndpointsMore  *ebpf.Map `ebpf:"endpoints_more"`
 	EventBudgets   *ebpf.Map `ebpf:"event_budgets"`
 	EventShares    *ebpf.Map `ebpf:"event_shares"`
 	Events         *ebpf.Map `ebpf:"events"`
@@ -765,7 +772,6 @@ type MargayMaps struct {
 	L4             *ebpf.Map `ebpf:"l4"`
 	MidflowGrace   *ebpf.Map `ebpf:"midflow_grace"`
 	Neighbours     *ebpf.Map `ebpf:"neighbours"`
-	NeighboursMore *ebpf.Map `ebpf:"neighbours_more"`
 	Outcomes       *ebpf.Map `ebpf:"outcomes"`
 	Rowblk         *ebpf.Map `ebpf:"rowblk"`
 	Rows           *ebpf.Map `ebpf:"rows"`
@@ -790,8 +796,8 @@ func (m *MargayMaps) Close() error {
 		m.Ct6,
 		m.Drops,
 		m.EndpointNames,
+		m.EndpointPlaces,
 		m.Endpoints,
-		m.EndpointsMore,
 		m.EventBudgets,
 		m.EventShares,
 		m.Events,
@@ -805,7 +811,6 @@ func (m *MargayMaps) Close() error {
 		m.L4,
 		m.MidflowGrace,
 		m.Neighbours,
-		m.NeighboursMore,
 		m.Outcomes,
 		m.Rowblk,
 		m.Rows,
@@ -843,6 +848,7 @@ type MargayVariables struct {
 	ExportL4Page        *ebpf.Variable `ebpf:"export_l4_page"`
 	ExportOtherStamps   *ebpf.Variable `ebpf:"export_other_stamps"`
 	ExportOutcome       *ebpf.Variable `ebpf:"export_outcome"`
+	ExportPlaceNumbers  *ebpf.Variable `ebpf:"export_place_numbers"`
 	ExportRule          *ebpf.Variable `ebpf:"export_rule"`
 	ExportRuleAction    *ebpf.Variable `ebpf:"export_rule_action"`
 	ExportRuleFlags     *ebpf.Variable `ebpf:"export_rule_flags"`

@@ -76,8 +76,8 @@ func TestPodsOfOnePlaceDoNotShareARate(t *testing.T) {
 	far := w.vethAt(t, "caliFar", w.podA+1<<16)
 	other := *w.b
 	other.Ifindex, other.Mac = far, [6]byte{}
-	w.put(t, bpf.MargayMapEndpointsMore, far, other)
-	w.put(t, bpf.MargayMapNeighboursMore, far, bpf.MargayNeighbour{})
+	w.put(t, bpf.MargayMapEndpoints, bpf.Endpoints+7, other)
+	w.put(t, bpf.MargayMapEndpointPlaces, far, bpf.Endpoints+7)
 	w.fromPod(t, far, solicit(netip.MustParseAddr("fe80::1234"))).want(t, 0)
 	w.fromPod(t, w.podA, solicit(netip.MustParseAddr("fe80::1235"))).want(t, 0)
 	limited := false

@@ -156,8 +156,12 @@ func TestAnInterfaceWhosePlaceIsTakenIsFound(t *testing.T) {
 	w.put(t, bpf.MargayMapEndpoints, place, taken)
 	frame := udp(v4.a, v4.out, 1000, 53).Bytes()
 	w.fromPod(t, w.podA, frame).want(t, bpf.MargayDropReasonDROP_NO_ENDPOINT)
-	w.put(t, bpf.MargayMapEndpointsMore, place, *w.a)
+	w.put(t, bpf.MargayMapEndpoints, bpf.Endpoints+7, *w.a)
+	w.fromPod(t, w.podA, frame).want(t, bpf.MargayDropReasonDROP_NO_ENDPOINT)
+	w.put(t, bpf.MargayMapEndpointPlaces, place, bpf.Endpoints+7)
 	w.fromPod(t, w.podA, frame).want(t, 0)
+	w.put(t, bpf.MargayMapEndpoints, bpf.Endpoints+7, taken) // whoever has found the entry before sees another's endpoint
+	w.fromPod(t, w.podA, frame).want(t, bpf.MargayDropReasonDROP_NO_ENDPOINT)
 }
 
 // TestMarks: bits are added, never taken away. A frame that passes from the pod is marked as seen, ARP too.

@@ -41,6 +41,9 @@ const (
 	AddrMayTranslate = uint32(MargayAddrFlagsADDR_MAY_TRANSLATE)
 	AddrOwned        = uint32(MargayAddrFlagsADDR_OWNED)
 
+	Endpoints        = uint32(MargayPlaceNumbersENDPOINTS)
+	FurtherEndpoints = uint32(MargayPlaceNumbersFURTHER_ENDPOINTS)
+
 	SlotInterpret   = uint32(MargaySlotFlagsSLOT_INTERPRET)
 	SlotSourcePorts = uint32(MargaySlotFlagsSLOT_SOURCE_PORTS)
 	SlotWide        = uint32(MargaySlotFlagsSLOT_WIDE)

@@ -6,12 +6,17 @@
 /* The endpoint whose host-side interface this is, or NULL. It may not be ready. */
 static __always_inline struct endpoint *endpoint_by_ifindex(__u32 ifindex)
 {
-	__u32 slot = ifindex & (ENDPOINTS - 1);
-	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &slot);
+	__u32 place = ifindex & (ENDPOINTS - 1), *further;
+	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &place);
 
 	if (ep && ep->ifindex == ifindex)
 		return ep;
-	return bpf_map_lookup_elem(&endpoints_more, &ifindex);
+	further = bpf_map_lookup_elem(&endpoint_places, &ifindex);
+	if (!further)
+		return NULL;
+	place = *further;
+	ep = bpf_map_lookup_elem(&endpoints, &place);
+	return ep && ep->ifindex == ifindex ? ep : NULL;
 }
 
 static __always_inline struct endpoint *ready_endpoint(__u32 ifindex)

@@ -24,5 +24,6 @@ EXPORT_TYPE(enum, ct_flags);
 EXPORT_TYPE(enum, ct_stamp);
 EXPORT_TYPE(enum, event_flags);
 EXPORT_TYPE(enum, drop_reason);
+EXPORT_TYPE(enum, place_numbers);
 EXPORT_TYPE(enum, flow_limits);
 EXPORT_TYPE(enum, other_stamps);

@@ -7,7 +7,7 @@
 #define BPF_F_INNER_MAP_ 0x1000
 
 #define SLOTS 4096
-#define ENDPOINTS 65536
+#define ENDPOINT_PLACES (ENDPOINTS + FURTHER_ENDPOINTS)
 #define RULE_STATS 65536
 #define HALF_KEYS (SHARES * HALF_SHARE + HALF_COMMON)
 #define ALL_FRAG_SETS (SHARES * 2 * FRAG_SETS)
@@ -114,22 +114,24 @@ TABLE_PART(rowblk, struct cell_block); /* row and column -> block, 32 a value */
 TABLE_PART(cells, struct cell_block);  /* block -> 32 outcomes */
 TABLE_PART(outcomes, struct outcome);
 
-/* Endpoint by ifindex & 0xffff; endpoints_more holds those whose place is taken. */
+/* Endpoint by ifindex & 0xffff. One that finds this place taken has one of the last FURTHER_ENDPOINTS, see endpoint_places. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, ENDPOINTS);
+	__uint(max_entries, ENDPOINT_PLACES);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
 	__type(value, struct endpoint);
 } endpoints SEC(".maps");
 
+/* ifindex -> place in endpoints, of endpoints that have a further one. An entry is never replaced. Its memory may be another's at once when it
+ * is removed, so programs look whose endpoint has the place. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, FURTHER_ENDPOINTS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
-	__type(value, struct endpoint);
-} endpoints_more SEC(".maps");
+	__type(value, __u32);
+} endpoint_places SEC(".maps");
 
 /* The verdicts that the staged policies of endpoints would give, by ifindex; only of those with EP_STAGED_INGRESS or EP_STAGED_EGRESS. */
 struct {
@@ -190,22 +192,13 @@ struct {
 	__type(value, struct grace);
 } midflow_grace SEC(".maps");
 
-/* ARP and neighbour discovery from pods, by ifindex & 0xffff; written by the programs. neighbours_more has those of the interfaces in
- * endpoints_more: the agent makes and removes them. */
+/* ARP and neighbour discovery from pods, by the same places as endpoints; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, ENDPOINTS);
+	__uint(max_entries, ENDPOINT_PLACES);
 	__type(key, __u32);
 	__type(value, struct neighbour);
 } neighbours SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u32);
-	__type(value, struct neighbour);
-} neighbours_more SEC(".maps");
 
 /* First fragments: of each share FRAG_SETS sets for datagrams to its pods, and as many for those from them; written by the
  * programs. */

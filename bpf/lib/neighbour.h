@@ -25,10 +25,10 @@ struct arp_frame {
 
 static __always_inline struct neighbour *neighbour_at(__u32 ifindex)
 {
-	struct neighbour *n = bpf_map_lookup_elem(&neighbours_more, &ifindex);
-	__u32 i = ifindex & (ENDPOINTS - 1);
+	__u32 *further = bpf_map_lookup_elem(&endpoint_places, &ifindex);
+	__u32 place = further ? *further : ifindex & (ENDPOINTS - 1);
 
-	return n ? n : bpf_map_lookup_elem(&neighbours, &i);
+	return bpf_map_lookup_elem(&neighbours, &place);
 }
 
 /* Whether the interface may send one more message now. CPUs that ask at the same time may both get the last one. */

@@ -177,6 +177,11 @@ struct outcome {
 
 /* ---- endpoints ---- */
 
+enum place_numbers {
+	ENDPOINTS = 65536,        /* by ifindex & 0xffff */
+	FURTHER_ENDPOINTS = 4096, /* after those: of endpoints that find their place taken */
+};
+
 enum endpoint_flags {
 	EP_READY = 1,          /* policy is programmed; without it nothing passes (D-18) */
 	EP_MORE_ADDRS = 2,     /* has addresses besides addr4 and addr6: look them up */

@@ -242,8 +242,13 @@ func endpointDamages() []damage {
 		{name: "gone", do: inEndpoint(func(e *bpf.Endpoint) { *e = bpf.Endpoint{} }), says: "shop/db: the kernel has no endpoint"},
 		{name: "an endpoint that no agent knows", do: func(t *testing.T, v *verified) { put(t, v.m(bpf.MargayMapEndpoints), foreign.Ifindex, foreign) },
 			says: "interface 4711", undo: func(t *testing.T, v *verified) { put(t, v.m(bpf.MargayMapEndpoints), foreign.Ifindex, bpf.Endpoint{}) }},
-		{name: "one more that no agent knows", do: func(t *testing.T, v *verified) { put(t, v.m(bpf.MargayMapEndpointsMore), foreign.Ifindex, foreign) },
-			says: "interface 4711", undo: func(t *testing.T, v *verified) { remove(t, v.m(bpf.MargayMapEndpointsMore), foreign.Ifindex) }},
+		{name: "one more that no agent knows", do: func(t *testing.T, v *verified) {
+			put(t, v.m(bpf.MargayMapEndpoints), bpf.Endpoints+7, foreign)
+			put(t, v.m(bpf.MargayMapEndpointPlaces), foreign.Ifindex, bpf.Endpoints+7)
+		}, says: "interface 4711", undo: func(t *testing.T, v *verified) {
+			remove(t, v.m(bpf.MargayMapEndpointPlaces), foreign.Ifindex)
+			put(t, v.m(bpf.MargayMapEndpoints), bpf.Endpoints+7, bpf.Endpoint{})
+		}},
 	}
 }
 

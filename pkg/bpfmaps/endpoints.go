@@ -24,18 +24,18 @@ func PolicyWord(slot, generation uint32) uint64 { return uint64(slot)<<32 | uint
 func SplitPolicyWord(word uint64) (slot, generation uint32) { return uint32(word >> 32), uint32(word) }
 
 // Endpoints are the local endpoints by ifindex. The array is mapped into memory: an endpoint's policy is published by
-// one aligned store and no system call. An endpoint whose place in the array (ifindex & 0xffff) is taken is in the
-// hash endpoints_more instead, where every change replaces the whole entry at once.
+// one aligned store and no system call. An endpoint whose place in the array (ifindex & 0xffff) is taken has one of the
+// further places behind those, to which its entry of the hash endpoint_places leads.
 //
 // There must be one writer only. It is not safe for concurrent use.
 type Endpoints struct {
-	memory []byte
-	places []bpf.Endpoint          // backed by memory
-	taken  map[uint32]uint32       // place -> ifindex
-	more   map[uint32]bpf.Endpoint // content of endpoints_more
-	hash   *ebpf.Map
-
-	neighbours, neighboursMore *ebpf.Map
+	memory     []byte
+	places     []bpf.Endpoint    // backed by memory
+	taken      map[uint32]uint32 // place -> ifindex
+	further    map[uint32]uint32 // ifindex -> place: content of endpoint_places
+	next       uint32            // of the further places: where to look for a free one
+	hash       *ebpf.Map
+	neighbours *ebpf.Map
 }
 
 // OpenEndpoints maps the array and reads its entries. Close it before m.
@@ -48,11 +48,10 @@ func (m *Maps) OpenEndpoints() (*Endpoints, error) {
 		return nil, fmt.Errorf("map %s into memory: %w", bpf.MargayMapEndpoints, err)
 	}
 	e := &Endpoints{
-		memory: memory,
-		places: unsafe.Slice((*bpf.Endpoint)(unsafe.Pointer(&memory[0])), array.MaxEntries()),
-		hash:   m.maps[bpf.MargayMapEndpointsMore],
-
-		neighbours: m.maps[bpf.MargayMapNeighbours], neighboursMore: m.maps[bpf.MargayMapNeighboursMore],
+		memory:     memory,
+		places:     unsafe.Slice((*bpf.Endpoint)(unsafe.Pointer(&memory[0])), array.MaxEntries()),
+		hash:       m.maps[bpf.MargayMapEndpointPlaces],
+		neighbours: m.maps[bpf.MargayMapNeighbours],
 	}
 	if err := e.Reload(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -62,27 +61,46 @@ func (m *Maps) OpenEndpoints() (*Endpoints, error) {
 
 // Reload reads the maps again; List then shows changes by others.
 func (e *Endpoints) Reload() error {
-	more, err := newKernelMap[uint32, bpf.Endpoint](e.hash, bpf.MargayMapEndpointsMore).Load()
+	further, err := e.loadFurther()
 	if err != nil {
-		return fmt.Errorf("read map %s: %w", bpf.MargayMapEndpointsMore, err)
+		return err
 	}
-	e.more, e.taken = more, map[uint32]uint32{}
-	for i := range e.places {
-		if ifindex := atomic.LoadUint32(&e.places[i].Ifindex); ifindex != 0 {
-			e.taken[uint32(i)] = ifindex
+	e.further, e.taken = further, map[uint32]uint32{}
+	for i := range bpf.Endpoints {
+		if ifindex := e.owner(i); ifindex != 0 {
+			e.taken[i] = ifindex
+		}
+	}
+	for ifindex, place := range further {
+		if e.leadsTo(ifindex, place) {
+			e.taken[place] = ifindex
 		}
 	}
 	return nil
 }
 
+func (e *Endpoints) loadFurther() (map[uint32]uint32, error) {
+	further, err := newKernelMap[uint32, uint32](e.hash, bpf.MargayMapEndpointPlaces).Load()
+	if err != nil {
+		return nil, fmt.Errorf("read map %s: %w", bpf.MargayMapEndpointPlaces, err)
+	}
+	return further, nil
+}
+
+// owner is the ifindex in a place now; 0: none.
+func (e *Endpoints) owner(place uint32) uint32 { return atomic.LoadUint32(&e.places[place].Ifindex) }
+
+// leadsTo reports whether programs find an interface by an entry of endpoint_places: its place is a further one and its own. An agent that
+// was killed may have left entries of which that is not so.
+func (e *Endpoints) leadsTo(ifindex, place uint32) bool {
+	return place >= bpf.Endpoints && place < uint32(len(e.places)) && ifindex != 0 && e.owner(place) == ifindex
+}
+
 // List returns all endpoints, by ifindex.
 func (e *Endpoints) List() []bpf.Endpoint {
-	list := make([]bpf.Endpoint, 0, len(e.taken)+len(e.more))
-	for i := range e.taken {
-		list = append(list, load(&e.places[i]))
-	}
-	for _, ep := range e.more {
-		list = append(list, ep)
+	list := make([]bpf.Endpoint, 0, len(e.taken))
+	for place := range e.taken {
+		list = append(list, load(&e.places[place]))
 	}
 	slices.SortFunc(list, func(a, b bpf.Endpoint) int { return int(int64(a.Ifindex) - int64(b.Ifindex)) })
 	return list
@@ -90,20 +108,22 @@ func (e *Endpoints) List() []bpf.Endpoint {
 
 // Get is the endpoint of that ifindex; false: there is none.
 func (e *Endpoints) Get(ifindex uint32) (bpf.Endpoint, bool) {
-	if p := e.place(ifindex); p != nil {
-		return load(p), true
+	if place, ok := e.place(ifindex); ok {
+		return load(&e.places[place]), true
 	}
-	ep, ok := e.more[ifindex]
-	return ep, ok
+	return bpf.Endpoint{}, false
 }
 
-// place is the array's entry of ifindex, or nil if it has none there.
-func (e *Endpoints) place(ifindex uint32) *bpf.Endpoint {
-	i := ifindex % uint32(len(e.places))
-	if ifindex == 0 || e.taken[i] != ifindex {
-		return nil
+// place is where the endpoint of an ifindex is; false: there is none.
+func (e *Endpoints) place(ifindex uint32) (place uint32, ok bool) {
+	if ifindex == 0 {
+		return 0, false
 	}
-	return &e.places[i]
+	if place = ifindex % bpf.Endpoints; e.taken[place] == ifindex {
+		return place, true
+	}
+	place, ok = e.further[ifindex]
+	return place, ok && e.taken[place] == ifindex
 }
 
 // Set creates or changes the endpoint ep.Ifindex. While it is created nothing passes; EP_READY comes last, and goes
@@ -116,84 +136,100 @@ func (e *Endpoints) Set(ep bpf.Endpoint) error {
 	if ep.Ifindex == 0 {
 		return errors.New("endpoint with ifindex 0")
 	}
-	was, ok := e.Get(ep.Ifindex)
+	place, ok := e.place(ep.Ifindex)
 	if !ok {
-		if err := e.forgetNeighbour(ep.Ifindex); err != nil {
-			return err
-		}
+		return e.create(ep)
 	}
-	if err := e.set(ep); err != nil {
-		return err
-	}
-	if none := [6]byte{}; ok && was.Mac == none && ep.Mac != none {
-		return e.forgetNeighbour(ep.Ifindex)
+	was := load(&e.places[place])
+	carryOut(&e.places[place], alteration(was, ep))
+	if none := [6]byte{}; was.Mac == none && ep.Mac != none {
+		return e.forgetNeighbour(place)
 	}
 	return nil
 }
 
-// forgetNeighbour empties what is known of an interface's neighbour discovery. An endpoint of the hash gets an entry of its own for that: the one of
-// its place is another interface's.
-func (e *Endpoints) forgetNeighbour(ifindex uint32) error {
-	place := ifindex % uint32(len(e.places))
-	if _, inMore := e.more[ifindex]; inMore || e.isOthers(place, ifindex) {
-		if err := e.neighboursMore.Update(&ifindex, &bpf.MargayNeighbour{}, ebpf.UpdateAny); err != nil {
-			return fmt.Errorf("write map %s key %d: %w", bpf.MargayMapNeighboursMore, ifindex, err)
-		}
-		return nil
+// create creates an endpoint. One in a further place is found from the moment its entry of endpoint_places is written.
+func (e *Endpoints) create(ep bpf.Endpoint) error {
+	place, err := e.choose(ep.Ifindex)
+	if err != nil {
+		return err
 	}
+	if err := e.forgetNeighbour(place); err != nil {
+		return err
+	}
+	carryOut(&e.places[place], creation(load(&e.places[place]), ep))
+	if place >= bpf.Endpoints {
+		if err := e.hash.Update(&ep.Ifindex, &place, ebpf.UpdateAny); err != nil {
+			carryOut(&e.places[place], removal(load(&e.places[place])))
+			return fmt.Errorf("write map %s key %d: %w", bpf.MargayMapEndpointPlaces, ep.Ifindex, err)
+		}
+		e.further[ep.Ifindex] = place
+	}
+	e.taken[place] = ep.Ifindex
+	return nil
+}
+
+// choose returns a place for a new endpoint. A further place is used again as late as possible: a packet may still be in a program that
+// has found the endpoint which was there.
+func (e *Endpoints) choose(ifindex uint32) (place uint32, err error) {
+	place = ifindex % bpf.Endpoints
+	if _, taken := e.taken[place]; !taken {
+		return place, nil
+	}
+	if err := e.dropStale(); err != nil {
+		return 0, err
+	}
+	for range bpf.FurtherEndpoints {
+		place = bpf.Endpoints + e.next%bpf.FurtherEndpoints
+		e.next++
+		if _, taken := e.taken[place]; !taken {
+			return place, nil
+		}
+	}
+	return 0, fmt.Errorf("write map %s: no place for interface %d: its own is taken, and so are all %d further ones", bpf.MargayMapEndpoints, ifindex, bpf.FurtherEndpoints)
+}
+
+// dropStale removes entries of endpoint_places that lead nowhere. They would take the room of others.
+func (e *Endpoints) dropStale() error {
+	for ifindex, place := range e.further {
+		if e.taken[place] == ifindex {
+			continue
+		}
+		if err := e.dropFurther(ifindex); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Endpoints) dropFurther(ifindex uint32) error {
+	if err := e.hash.Delete(&ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete map %s key %d: %w", bpf.MargayMapEndpointPlaces, ifindex, err)
+	}
+	delete(e.further, ifindex)
+	return nil
+}
+
+// forgetNeighbour empties what is known of the neighbour discovery of the interface that has a place.
+func (e *Endpoints) forgetNeighbour(place uint32) error {
 	if err := e.neighbours.Update(&place, &bpf.MargayNeighbour{}, ebpf.UpdateAny); err != nil {
 		return fmt.Errorf("write map %s key %d: %w", bpf.MargayMapNeighbours, place, err)
 	}
 	return nil
 }
 
-// isOthers reports whether a place in the array is taken by another interface.
-func (e *Endpoints) isOthers(place, ifindex uint32) bool {
-	owner, taken := e.taken[place]
-	return taken && owner != ifindex
-}
-
-func (e *Endpoints) set(ep bpf.Endpoint) error {
-	if p := e.place(ep.Ifindex); p != nil {
-		carryOut(p, alteration(load(p), ep))
-		return nil
-	}
-	_, inMore := e.more[ep.Ifindex]
-	i := ep.Ifindex % uint32(len(e.places))
-	if e.isOthers(i, ep.Ifindex) || inMore {
-		return e.setMore(ep)
-	}
-	carryOut(&e.places[i], creation(load(&e.places[i]), ep))
-	e.taken[i] = ep.Ifindex
-	return nil
-}
-
-func (e *Endpoints) setMore(ep bpf.Endpoint) error {
-	if err := e.hash.Update(&ep.Ifindex, &ep, ebpf.UpdateAny); err != nil {
-		return fmt.Errorf("write map %s key %d: %w", bpf.MargayMapEndpointsMore, ep.Ifindex, err)
-	}
-	e.more[ep.Ifindex] = ep
-	return nil
-}
-
 // Remove removes the endpoint: from here on nothing passes. That there is none is no error.
 func (e *Endpoints) Remove(ifindex uint32) error {
-	if p := e.place(ifindex); p != nil {
-		carryOut(p, removal(load(p)))
-		delete(e.taken, ifindex%uint32(len(e.places)))
+	place, ok := e.place(ifindex)
+	if !ok {
 		return nil
 	}
-	if _, ok := e.more[ifindex]; !ok {
+	carryOut(&e.places[place], removal(load(&e.places[place])))
+	delete(e.taken, place)
+	if place < bpf.Endpoints {
 		return nil
 	}
-	if err := e.hash.Delete(&ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("delete map %s key %d: %w", bpf.MargayMapEndpointsMore, ifindex, err)
-	}
-	delete(e.more, ifindex)
-	if err := e.neighboursMore.Delete(&ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("delete map %s key %d: %w", bpf.MargayMapNeighboursMore, ifindex, err)
-	}
-	return nil
+	return e.dropFurther(ifindex)
 }
 
 // Close unmaps the array.
@@ -210,22 +246,22 @@ func (e *Endpoints) Close() error {
 }
 
 // Len is the number of endpoints. For the loop that owns them.
-func (e *Endpoints) Len() int { return len(e.taken) + len(e.more) }
+func (e *Endpoints) Len() int { return len(e.taken) }
 
 // Foreign are the interfaces of entries in the maps now that this process has not made.
 func (e *Endpoints) Foreign() ([]uint32, error) {
-	more, err := newKernelMap[uint32, bpf.Endpoint](e.hash, bpf.MargayMapEndpointsMore).Load()
+	further, err := e.loadFurther()
 	if err != nil {
-		return nil, fmt.Errorf("read map %s: %w", bpf.MargayMapEndpointsMore, err)
+		return nil, err
 	}
 	var foreign []uint32
-	for i := range e.places {
-		if ifindex := atomic.LoadUint32(&e.places[i].Ifindex); ifindex != 0 && e.taken[uint32(i)] != ifindex {
+	for i := range bpf.Endpoints {
+		if ifindex := e.owner(i); ifindex != 0 && e.taken[i] != ifindex {
 			foreign = append(foreign, ifindex)
 		}
 	}
-	for ifindex := range more {
-		if _, ok := e.more[ifindex]; !ok {
+	for ifindex, place := range further {
+		if e.leadsTo(ifindex, place) && e.taken[place] != ifindex {
 			foreign = append(foreign, ifindex)
 		}
 	}

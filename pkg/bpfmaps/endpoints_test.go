@@ -1,7 +1,9 @@
 package bpfmaps
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -32,7 +34,7 @@ func mustEndpoints(t *testing.T, m *Maps) *Endpoints {
 	return e
 }
 
-// inKernel is what a program finds for ifindex: in the array if the ifindex is the same, else in the hash.
+// inKernel is what a program finds for ifindex: in its place, or else in the further one that the hash leads to.
 func inKernel(t *testing.T, m *Maps, ifindex uint32) (ep bpf.Endpoint, ok bool) {
 	t.Helper()
 	place := ifindex & 0xffff
@@ -42,7 +44,13 @@ func inKernel(t *testing.T, m *Maps, ifindex uint32) (ep bpf.Endpoint, ok bool) 
 	if ep.Ifindex == ifindex {
 		return ep, true
 	}
-	return ep, m.Map(bpf.MargayMapEndpointsMore).Lookup(&ifindex, &ep) == nil
+	if m.Map(bpf.MargayMapEndpointPlaces).Lookup(&ifindex, &place) != nil {
+		return ep, false
+	}
+	if err := m.Map(bpf.MargayMapEndpoints).Lookup(&place, &ep); err != nil {
+		t.Fatal(err)
+	}
+	return ep, ep.Ifindex == ifindex
 }
 
 func TestEndpointsOfTheSamePlaceAreAllFound(t *testing.T) {
@@ -69,7 +77,7 @@ func TestEndpointsOfTheSamePlaceAreAllFound(t *testing.T) {
 	}
 	check(e)
 	check(mustEndpoints(t, m)) // as after a restart
-	// The place becomes free: those in the hash stay there, and are changed there.
+	// The place becomes free: those in further places stay there, and are changed there.
 	if err := e.Remove(7); err != nil {
 		t.Fatal(err)
 	}
@@ -282,14 +290,10 @@ func TestTheLinkLocalAddressOfAnInterfaceIsForgotten(t *testing.T) {
 	}
 }
 
-// An endpoint whose place in the arrays is another's has a record of neighbour discovery of its own, as long as it is there.
+// An endpoint whose place in the arrays is another's has a record of neighbour discovery of its own, in its further place.
 func TestAnEndpointWhosePlaceIsTakenHasItsOwnNeighbour(t *testing.T) {
 	m, _ := openMaps(t)
 	e := mustEndpoints(t, m)
-	record := func(ifindex uint32) (n bpf.MargayNeighbour, ok bool) {
-		err := m.Map(bpf.MargayMapNeighboursMore).Lookup(&ifindex, &n)
-		return n, err == nil
-	}
 	near, far := uint32(7), uint32(7+1<<16)
 	nameless := endpoint(far)
 	nameless.Mac = [6]uint8{}
@@ -298,28 +302,112 @@ func TestAnEndpointWhosePlaceIsTakenHasItsOwnNeighbour(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, ok := record(near); ok {
-		t.Error("the endpoint at the place has one, too")
+	var place uint32
+	if err := m.Map(bpf.MargayMapEndpointPlaces).Lookup(&far, &place); err != nil || place < bpf.Endpoints {
+		t.Fatalf("its place is %d (%v), want a further one", place, err)
 	}
-	if err := m.Map(bpf.MargayMapNeighboursMore).Put(far, &bpf.MargayNeighbour{LinkLocal: 5}); err != nil {
-		t.Fatal(err)
+	neighbours := m.Map(bpf.MargayMapNeighbours)
+	claimed := func(place uint32) uint64 {
+		var n bpf.MargayNeighbour
+		if err := neighbours.Lookup(&place, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n.LinkLocal
+	}
+	for _, at := range []uint32{near, place} {
+		if err := neighbours.Put(at, &bpf.MargayNeighbour{LinkLocal: 5}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := e.Remove(near); err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := record(far); n.LinkLocal != 5 {
+	if claimed(place) != 5 {
 		t.Error("it is forgotten when the other endpoint goes")
 	}
 	if err := e.Set(endpoint(far)); err != nil {
 		t.Fatal(err)
 	}
-	if n, ok := record(far); !ok || n.LinkLocal != 0 {
-		t.Errorf("%+v (%v) after the MAC became known, want an empty one", n, ok)
+	if claimed(place) != 0 || claimed(near) != 5 {
+		t.Error("the wrong one is forgotten when the MAC becomes known")
 	}
-	if err := e.Remove(far); err != nil {
+	if err := errors.Join(neighbours.Put(place, &bpf.MargayNeighbour{LinkLocal: 5}), e.Remove(far)); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := record(far); ok {
-		t.Error("it stays when its endpoint goes")
+	e.next = place - bpf.Endpoints
+	if err := errors.Join(e.Set(endpoint(near)), e.Set(endpoint(far))); err != nil {
+		t.Fatal(err)
+	}
+	if claimed(place) != 0 {
+		t.Error("the next one in the place inherits it")
+	}
+}
+
+// TestFurtherPlacesAreUsedAgainLate: a packet may be in a program that has found the endpoint which was there. None is left over when all
+// are taken, and a former agent's entries that lead nowhere take no room.
+func TestFurtherPlacesAreUsedAgainLate(t *testing.T) {
+	m, _ := openMaps(t)
+	e := mustEndpoints(t, m)
+	keys := m.Map(bpf.MargayMapEndpointPlaces)
+	far := func(i uint32) uint32 { return 7 + (i+1)<<16 }
+	if err := errors.Join(keys.Put(uint32(99), bpf.Endpoints+5), keys.Put(uint32(98), uint32(98)), e.Reload(), e.Set(endpoint(7))); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[uint32]bool{}
+	for i := range bpf.FurtherEndpoints {
+		if err := e.Set(endpoint(far(i))); err != nil {
+			t.Fatalf("endpoint %d: %v", i, err)
+		}
+		var place uint32
+		if err := keys.Lookup(far(i), &place); err != nil || seen[place] || place < bpf.Endpoints {
+			t.Fatalf("place %d (%v), seen before: %t", place, err, seen[place])
+		}
+		seen[place] = true
+		if i < bpf.FurtherEndpoints-1 {
+			if err := e.Remove(far(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range bpf.FurtherEndpoints - 1 {
+		if err := e.Set(endpoint(far(i))); err != nil {
+			t.Fatalf("endpoint %d: %v", i, err)
+		}
+	}
+	if err := e.Set(endpoint(far(bpf.FurtherEndpoints))); err == nil || !strings.Contains(err.Error(), "no place for interface") {
+		t.Errorf("one more: %v", err)
+	}
+	if foreign, err := e.Foreign(); len(foreign) > 0 || err != nil {
+		t.Errorf("foreign: %v (%v)", foreign, err)
+	}
+}
+
+// TestAProgramFindsAnEndpointWhileItChanges, also in a further place.
+func TestAProgramFindsAnEndpointWhileItChanges(t *testing.T) {
+	m, _ := openMaps(t)
+	e := mustEndpoints(t, m)
+	ep := endpoint(7 + 1<<16)
+	if err := errors.Join(e.Set(endpoint(7)), e.Set(ep)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range uint32(20_000) {
+			ep.Egress = PolicyWord(3, i)
+			if err := e.Set(ep); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for {
+		if got, ok := inKernel(t, m, ep.Ifindex); !ok || got.Flags != bpf.EPReady {
+			t.Fatalf("it is not found: %+v", got)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
 	}
 }

@@ -46,7 +46,7 @@ func TestEveryHashThatProgramsFillIsCounted(t *testing.T) {
 		counted[name] = true
 	}
 	for _, name := range []string{bpf.MargayMapIp4Host, bpf.MargayMapIp6Host, bpf.MargayMapClassSets, bpf.MargayMapSetNames,
-		bpf.MargayMapRuleNames, bpf.MargayMapEndpointNames, bpf.MargayMapEndpointsMore, bpf.MargayMapNeighboursMore, bpf.MargayMapStaged} {
+		bpf.MargayMapRuleNames, bpf.MargayMapEndpointNames, bpf.MargayMapEndpointPlaces, bpf.MargayMapStaged} {
 		counted[name] = true // the agent's own, which it counts itself
 	}
 	for name, ms := range spec.Maps {

@@ -175,23 +175,32 @@ func (v *Verifier) Staged(id model.EndpointID) (policies [2]verify.PolicyID, err
 
 // endpoint is the endpoint of an interface as programs find it; zero: there is none.
 func (v *Verifier) endpoint(ifindex uint32) (entry bpf.Endpoint, err error) {
-	array := v.kernel.maps.Map(bpf.MargayMapEndpoints)
-	place := ifindex % array.MaxEntries()
-	if err := array.Lookup(&place, &entry); err != nil {
-		return entry, fmt.Errorf("read map %s key %d: %w", bpf.MargayMapEndpoints, place, err)
+	entry, ok, err := v.endpointAt(ifindex%bpf.Endpoints, ifindex)
+	if ok || err != nil {
+		return entry, err
 	}
-	if entry.Ifindex == ifindex {
-		return entry, nil
-	}
-	entry = bpf.Endpoint{}
-	err = v.kernel.maps.Map(bpf.MargayMapEndpointsMore).Lookup(&ifindex, &entry)
+	var further uint32
+	err = v.kernel.maps.Map(bpf.MargayMapEndpointPlaces).Lookup(&ifindex, &further)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return entry, nil
 	}
 	if err != nil {
-		return entry, fmt.Errorf("read map %s key %d: %w", bpf.MargayMapEndpointsMore, ifindex, err)
+		return entry, fmt.Errorf("read map %s key %d: %w", bpf.MargayMapEndpointPlaces, ifindex, err)
 	}
-	return entry, nil
+	entry, _, err = v.endpointAt(further, ifindex)
+	return entry, err
+}
+
+// endpointAt is the endpoint in a place; false, and zero: the place does not exist, or is another interface's.
+func (v *Verifier) endpointAt(place, ifindex uint32) (entry bpf.Endpoint, ok bool, err error) {
+	err = v.kernel.maps.Map(bpf.MargayMapEndpoints).Lookup(&place, &entry)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return entry, false, fmt.Errorf("read map %s key %d: %w", bpf.MargayMapEndpoints, place, err)
+	}
+	if err != nil || entry.Ifindex != ifindex {
+		return bpf.Endpoint{}, false, nil
+	}
+	return entry, true, nil
 }
 
 // Policy implements verify.Kernel.
