@@ -290,7 +290,7 @@ func drawLabels(t *rapid.T, names ...string) map[string]string {
 }
 
 func drawProfiles(t *rapid.T) []string {
-	return oneOf(t, "profiles", nil, []string{"kns.a"}, []string{"kns.b", "ksa.a.x"}, []string{"ksa.a.x", "kns.b"})
+	return oneOf(t, "profiles", nil, []string{"kns.a"}, []string{"kns.a", "kns.a"}, []string{"kns.b", "ksa.a.x", "kns.b"}, []string{"kns.b", "ksa.a.x"}, []string{"ksa.a.x", "kns.b"})
 }
 
 func drawService(t *rapid.T) model.ServiceKey {

@@ -14,6 +14,25 @@ type Identity struct {
 	Ports   []model.NamedPort
 }
 
+// normal returns the identity with each parent once: the labels of the first one count.
+func (id Identity) normal() Identity {
+	id.Parents = distinct(id.Parents)
+	return id
+}
+
+// distinct returns names without those that are in front of themselves already.
+func distinct(names []string) []string {
+	if len(names) < 2 || len(names) == 2 && names[0] != names[1] { // as pods have
+		return names
+	}
+	seen := make(map[string]bool, len(names))
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		again := seen[name]
+		seen[name] = true
+		return again
+	})
+}
+
 // Item is one thing with labels. It is in at most one index, and belongs to the index from Join to Leave. V is what the
 // user of the index keeps with it.
 type Item[V, U any] struct {
@@ -67,7 +86,9 @@ func (g *Group[V, U]) parents() iter.Seq2[int, *parent[V, U]] {
 }
 
 // Has reports whether the group has this identity.
-func (g *Group[V, U]) Has(id Identity) bool {
+func (g *Group[V, U]) Has(id Identity) bool { return g.has(id.normal()) }
+
+func (g *Group[V, U]) has(id Identity) bool {
 	if !equalLabels(g.labels, id.Labels) || !slices.Equal(g.Ports(), id.Ports) {
 		return false
 	}

@@ -23,7 +23,7 @@ func newGroupTable[V, U any]() *groupTable[V, U] {
 func (t *groupTable[V, U]) find(id Identity) (g *Group[V, U], hash uint64) {
 	hash = t.hash(id)
 	g = t.groups[hash]
-	for g != nil && !g.Has(id) {
+	for g != nil && !g.has(id) {
 		g = g.next
 	}
 	return g, hash

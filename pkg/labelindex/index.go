@@ -46,6 +46,7 @@ func (x *Index[V, U]) Len() int {
 // Join puts the item into the group with that identity. If the item is the first of it, which Join reports, what matches
 // the group is known when it returns.
 func (x *Index[V, U]) Join(it *Item[V, U], id Identity) (first bool) {
+	id = id.normal()
 	g, hash := x.groups.find(id)
 	if g == nil {
 		g = x.newGroup(id, hash)

@@ -87,6 +87,23 @@ func TestGroupsInheritAndParentsGo(t *testing.T) {
 }
 
 // Groups of one hash are found by their identity, and removed from any place among them.
+func TestAParentThatIsListedTwiceIsOne(t *testing.T) {
+	x := New[int, int](nil)
+	var one, twice Item[int, int]
+	x.Join(&one, Identity{Labels: map[string]string{"app": "h"}, Parents: []string{"kns.a"}})
+	again := Identity{Labels: map[string]string{"app": "g"}, Parents: []string{"kns.a", "kns.a"}}
+	x.Join(&twice, again)
+	if !twice.Group().Has(again) || !slices.Equal(twice.Group().Identity().Parents, []string{"kns.a"}) {
+		t.Errorf("it has the identity %+v", twice.Group().Identity())
+	}
+	s := x.Add(sel("env == 'prod'"))
+	x.Leave(&twice)
+	x.SetParent("kns.a", map[string]string{"env": "prod"}, func([]Match[int, int]) {})
+	if found := slices.Collect(s.Groups()); len(found) != 1 || !x.IsParent("kns.a") {
+		t.Errorf("%d groups are found by the label of their parent, want one", len(found))
+	}
+}
+
 func TestGroupsOfOneHashAreToldApart(t *testing.T) {
 	for first := range 3 {
 		table, n := newGroupTable[int, int](), newInterner[int, int]()

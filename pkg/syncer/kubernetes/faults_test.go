@@ -313,6 +313,61 @@ func TestKubernetesTakesNothingFromAListThatBreaks(t *testing.T) {
 	})
 }
 
+// A server that is restored may be too busy to say which version it has come to: all agents ask at once. It is asked until it does.
+func TestKubernetesAsksABusyServerAgainWhetherItHasLostItsEnd(t *testing.T) {
+	for _, path := range []string{namespacesPath, policiesPath} {
+		for _, code := range []int{429, 500} {
+			inCluster(t, func(c *cluster) {
+				few(c)
+				c.version = 5000
+				c.put(policiesPath, networkPolicy("open", 1, "Ingress"))
+			}, func(c *cluster) {
+				c.got()
+				c.bookmark(namespacesPath)
+				c.stop()
+				c.after(time.Minute)
+				c.restore(1000)
+				c.lose(policiesPath, "shop/open")
+				c.set(path, func(k *servedKind) { k.status = code })
+				c.start()
+				c.after(3 * time.Second)
+				c.set(path, func(k *servedKind) { k.status = 0 })
+				c.after(time.Minute)
+				if got := c.got(); !slices.Contains(got, "-policy knp/shop/open") {
+					t.Errorf("%s had answered %d: after the restore %q", path, code, got)
+				}
+			})
+		}
+	}
+}
+
+// The restored server gives the version of an object that it has lost to its successor.
+func TestKubernetesComparesNoVersionsWithAServerThatHasLostItsEnd(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		few(c)
+		c.version = 1000
+	}, func(c *cluster) {
+		c.got()
+		c.put(policiesPath, networkPolicy("open", 1, "Ingress"))
+		c.after(time.Minute)
+		c.version = 5000
+		c.bookmark(policiesPath)
+		c.bookmark(namespacesPath)
+		c.after(time.Second)
+		c.stop()
+		c.after(time.Minute)
+		c.restore(1000)
+		c.lose(policiesPath, "shop/open")
+		c.put(policiesPath, networkPolicy("open", 2, "Ingress"))
+		c.got()
+		c.start()
+		c.after(time.Minute)
+		if got := c.got(); !slices.Contains(got, "+policy knp/shop/open 2") {
+			t.Errorf("after the restore: %q", got)
+		}
+	})
+}
+
 // A server whose etcd was restored from a backup has lower versions than the agent has seen. It accepts watches from those, and they get
 // nothing of what happens until it has reached them.
 func TestKubernetesListsAnewWhenTheServerHasLostItsEnd(t *testing.T) {

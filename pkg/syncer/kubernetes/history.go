@@ -53,16 +53,17 @@ func (h *history) isBehind(ctx context.Context, of api, outage int, version uint
 	return behind, err
 }
 
-// newestVersion is that of a server, as it says with the shortest list of a resource; 0: it has no numbers, or we may not list.
+// newestVersion is that of a server, as it says with the shortest list of a resource; 0: it has no numbers, we may not list, or the resource
+// is not served. Any other answer is an error, after which it is asked again: one that is busy does not say that it has lost nothing.
 func newestVersion(ctx context.Context, a api) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	list, err := a.List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
-	case err != nil && concernsAll(err):
-		return 0, err
-	case err != nil:
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
 		return 0, nil
+	case err != nil:
+		return 0, err
 	}
 	m, err := meta.ListAccessor(list)
 	if err != nil {
@@ -85,5 +86,6 @@ func (f *follower) checkHistory(ctx context.Context, o metav1.ListOptions) error
 	if f.outage = outage; !behind {
 		return nil
 	}
+	f.kind.store.distrust()
 	return apierrors.NewResourceExpired(fmt.Sprintf("the API server has lost version %d", at))
 }

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -91,8 +92,8 @@ func (s *store) Delete(obj any) error {
 }
 
 // Replace implements cache.ReflectorStore. Objects that the list does not contain are gone, and objects with the known
-// version have not changed. A list that is older than the last one comes from a server that lost its history: then
-// versions are not compared.
+// version have not changed. A list that is older than the last one, or the first one after distrust, comes from a server that lost its
+// history: then versions are not compared.
 //
 // Deletions go last: the consumer may flush after a part of many updates, and a policy that was renamed must not be missing then.
 func (s *store) Replace(list []any, version string) error {
@@ -113,7 +114,7 @@ func (s *store) Replace(list []any, version string) error {
 	for name, o := range listed {
 		was, ok := s.objects.Get(name)
 		came = came || later && !ok
-		if !ok || !trusted || was.version == 0 || was.version != uint32(number(o.version)) {
+		if !ok || !trusted || was.replacedBy(o) || was.version == 0 || was.version != uint32(number(o.version)) {
 			us = s.put(us, o)
 			continue
 		}
@@ -136,6 +137,14 @@ func (s *store) Replace(list []any, version string) error {
 
 // Resync implements cache.ReflectorStore.
 func (s *store) Resync() error { return nil }
+
+// distrust notes that the server has lost the end of its history. It gives the versions that it has lost to other contents, so the next list
+// is not compared with what is known.
+func (s *store) distrust() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = math.MaxUint64
+}
 
 // moved notes that the kind is read in another place from now on, where the same objects may have other UIDs: Calico's API server
 // gives them its own.
