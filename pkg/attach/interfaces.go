@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -71,20 +72,21 @@ func listAll[T any](list func() ([]T, error)) ([]T, error) {
 	return all, err
 }
 
-// WatchInterfaces reports the interfaces whose names begin with prefix: first those that exist, then every change,
-// until ctx ends, which closes the channel. A reader who is slow gets the newest state of each interface, in the order of
+// WatchInterfaces returns the interfaces whose names begin with prefix, in no particular order, and reports them: first those that exist, then
+// every change, until ctx ends, which closes the channel. The going of each that it has returned or reported is reported. A reader who is slow gets the newest state of each interface, in the order of
 // their first unread change. An interface that comes under the number of one that went may be reported without its going. After
 // changes were lost, all interfaces are reported again.
-func WatchInterfaces(ctx context.Context, o WatchOptions, prefix string) (<-chan Interface, error) {
+func WatchInterfaces(ctx context.Context, o WatchOptions, prefix string) (now []Interface, changes <-chan Interface, err error) {
 	w := &interfaceWatch{options: o, prefix: prefix, known: map[uint32]Interface{}, out: make(chan Interface)}
 	if err := w.open(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	now = slices.Collect(maps.Values(w.known))
 	go func() {
 		defer close(w.out)
 		keepUp(ctx, "interfaces", w, o.Logger)
 	}()
-	return w.out, nil
+	return now, w.out, nil
 }
 
 type interfaceWatch struct {

@@ -47,7 +47,7 @@ func TestInterfacesAreReportedAsTheyComeAndGo(t *testing.T) {
 	first := veth(t, "calione")
 	veth(t, "ethother")
 	ctx, cancel := context.WithCancel(t.Context())
-	watch, err := WatchInterfaces(ctx, watchIn(ns), "cali")
+	_, watch, err := WatchInterfaces(ctx, watchIn(ns), "cali")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestInterfacesAreReportedAsTheyComeAndGo(t *testing.T) {
 
 func TestAWatchThatIsNotReadKeepsTheNewestState(t *testing.T) {
 	ns, _ := room(t)
-	watch, err := WatchInterfaces(t.Context(), watchIn(ns), "cali")
+	_, watch, err := WatchInterfaces(t.Context(), watchIn(ns), "cali")
 	if err != nil {
 		t.Fatal(err)
 	}

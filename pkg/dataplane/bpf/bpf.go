@@ -74,7 +74,7 @@ func (d *BPF) Unfinished() bool {
 
 // rest is the time until the next Apply has something to continue. A plan that cleans up does not wait for a part of a large policy.
 func (d *BPF) rest() time.Duration {
-	if d.state.names.unfinished() || d.state.comparison.unfinished() || d.state.plans.Pending() {
+	if d.state.names.unfinished() || d.state.comparison.unfinished() && !d.resync || d.state.plans.Pending() {
 		return 0
 	}
 	return d.state.pace.Wait()

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// comparison is what is left to compare since the last resync: maps with the entries that were written, and then the slots of published
+// comparison is what is left to compare since the last resync: maps with the entries that were written, and the slots of published
 // policies. There may be hundreds of thousands of entries, and hundreds of slots, each with a row for every class on the node. So each Apply
 // reads some, and changes come in between.
 type comparison struct {

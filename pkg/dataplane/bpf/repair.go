@@ -88,19 +88,16 @@ func (r resync) countAltered() (altered uint64) {
 	return altered
 }
 
-// compare publishes policies again whose slots differ from the published content: of some of the slots that are left, once no table is. Flows
-// may have been judged by the altered content, so they are judged again. Errors are returned when no slot is left.
+// compare publishes policies again whose slots differ from the published content: of some of the slots that are left. Flows may have been
+// judged by the altered content, so they are judged again. Errors are returned when no slot is left.
 func (r resync) compare() (repairs uint64, err error) {
-	if len(r.comparison.tables) > 0 {
-		return 0, nil
-	}
 	altered, left, err := r.tables.altered(r.plans.Compiler.Tables(), r.comparison.slots)
 	errs := []error{err}
 	for _, table := range altered {
 		r.kernel.log.Warn("a published policy had been changed by somebody else, published again", "slot", r.tables.slot(table.ID))
 		repairs++
-		if err := r.tables.republish(table); err != nil {
-			errs = append(errs, err)
+		published, err := r.tables.republish(table)
+		if errs = append(errs, err); !published {
 			continue
 		}
 		if err := r.endpoints.rejudgeBy(table.ID); err != nil {

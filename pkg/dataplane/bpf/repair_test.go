@@ -2,6 +2,8 @@ package bpf
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -228,6 +230,38 @@ func TestAResyncThatFailsComparesAllTheSame(t *testing.T) {
 	}
 	if passes(t, n.BPF, "10.0.0.2", 80) {
 		t.Error("the policy is not repaired")
+	}
+}
+
+// TestAPolicyThatIsRepairedAndCannotBePinnedIsInForce: and attempts to repair it do not add up in the kernel.
+func TestAPolicyThatIsRepairedAndCannotBePinnedIsInForce(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	n := openNode(t, dir, nil)
+	defer mustClose(t, n.BPF)
+	n.mustApply(t, restartStages[0].updates()...)
+	slots := n.state.tables.slots
+	for _, slot := range slots.Live() {
+		allowAll(t, n, slot)
+	}
+	pinned := filepath.Join(n.kernel.maps.Dir(), "slot")
+	blocked, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err := errors.Join(err, os.Rename(pinned, pinned+"gone"), blocked.Pin(pinned)); err != nil {
+		t.Fatal(err)
+	}
+	n.Resync()
+	if err := n.apply(); err == nil {
+		t.Error("no error, though nothing can be pinned")
+	}
+	for range 3 {
+		n.Resync()
+		_ = n.apply() // as the first one
+	}
+	if passes(t, n.BPF, "10.0.0.2", 80) || !passes(t, n.BPF, "10.0.0.1", 80) {
+		t.Error("the policy is not repaired")
+	}
+	if live, tables := len(slots.Live()), len(n.state.tables.list); live > 2*tables {
+		t.Errorf("%d slots are in use for %d policies", live, tables)
 	}
 }
 

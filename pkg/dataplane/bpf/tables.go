@@ -263,19 +263,20 @@ func (t *tables) altered(list []*table.Table, some []uint32) (altered []*table.T
 	return altered, left, err
 }
 
-// republish publishes a table that is in the kernel once more. Its old slot is released once no endpoint refers to it.
-func (t *tables) republish(table *table.Table) error {
+// republish publishes a table that is in the kernel once more. Its old slot is released once no endpoint refers to it. The table may be
+// published in spite of an error: its slot is not pinned then.
+func (t *tables) republish(table *table.Table) (published bool, err error) {
 	gen, err := t.kernel.gens.Next()
 	if err != nil {
-		return err
+		return false, err
 	}
 	slots, err := t.slots.Publish([]bpfmaps.SlotContent{content(table, gen)})
-	if err != nil {
-		return err
+	if len(slots) == 0 || slots[0] == 0 {
+		return false, err
 	}
 	entry := t.list[table.ID]
 	t.unused = append(t.unused, entry.slot)
 	entry.slot = slots[0]
 	t.list[table.ID] = entry
-	return nil
+	return true, err
 }

@@ -32,8 +32,8 @@ func Open(prefix string, log *slog.Logger) (*Watch, error) {
 	w := &Watch{cancel: cancel, wake: make(chan struct{}, 1), interfaces: map[string]uint32{},
 		touched: map[uint32]bool{}}
 	o := attach.WatchOptions{Logger: log}
-	// The present state is read at once, so that the first look at it is complete; the watches only add changes.
-	now, err := attach.Interfaces(o, prefix)
+	// The present state is known at once, so that the first look at it is complete; the watches only add changes.
+	now, interfaces, err := attach.WatchInterfaces(ctx, o, prefix)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -42,11 +42,6 @@ func Open(prefix string, log *slog.Logger) (*Watch, error) {
 		w.interfaces[i.Name] = i.Ifindex
 	}
 	if w.addrs, err = attach.Addresses(o); err != nil {
-		cancel()
-		return nil, err
-	}
-	interfaces, err := attach.WatchInterfaces(ctx, o, prefix)
-	if err != nil {
 		cancel()
 		return nil, err
 	}
