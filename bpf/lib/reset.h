@@ -131,7 +131,15 @@ static __always_inline bool reset_is_due(const struct tuple *t)
 	return false;
 }
 
-/* Returns 0 if the packet is now a RST to be passed on to its receiver. */
+/* Whether a packet has nothing between its fixed IP header and TCP. IPv4 options and IPv6 extension headers may hold what the sender likes,
+ * up to the whole packet. */
+static __always_inline bool is_plain(const struct pkt *p)
+{
+	return p->l4_off == sizeof(struct ethhdr) + (p->t.family == 4 ? 20 : 40);
+}
+
+/* Sends a reset back to the sender. Returns 0 if the packet is now a RST to be passed on to its receiver. One that is not plain is not: it
+ * would carry more than its numbers. Its receiver gets a reset when it sends itself, or by the next packet that is plain. */
 __noinline int reset_flow(struct __sk_buff *skb, struct pkt *p, __u32 hook)
 {
 	struct tcp_hdr in, out = { .off = 5 << 4, .flags = TCP_RST | TCP_ACK };
@@ -161,6 +169,8 @@ __noinline int reset_flow(struct __sk_buff *skb, struct pkt *p, __u32 hook)
 	if (swap_ends(skb, p->t.family) || write_tcp(skb, &back, &out, partial))
 		return -1;
 	bpf_clone_redirect(skb, skb->ifindex, hook == FROM_POD ? 0 : BPF_F_INGRESS);
+	if (!is_plain(p))
+		return -1;
 
 	out.sport_be = in.sport_be;
 	out.dport_be = in.dport_be;

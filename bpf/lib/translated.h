@@ -172,6 +172,9 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 		return PASS;
 	}
 	flow_of_ends(&f, &p->t, p->l4, true, len);
+	/* From a further source, in a flow of another one that has it, too: nothing is written into that one's record. */
+	if (old && old->opener_if != ep->ifindex && has_further_source(ep, orig))
+		return judge_side(ep, &f, 1, EVENT_TRANSLATED) ? PASS : denied(&f);
 	/* It goes where it is addressed, and says nothing about the backend of the flow whose ends it has. */
 	if ((how & UNFOLLOWED) && old && (old->flags & (CT_TRANSLATED | CT_SELF)) &&
 	    !same_addr((const __u32 *)old->backend, p->t.dst))
@@ -200,8 +203,8 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 	}
 	if (p->tcp & TCP_RST)
 		return PASS;
-	if (old && !(p->tcp & TCP_SYN)) {
-		/* A live flow got another backend: keep its state. */
+	if (old && !(p->tcp & TCP_SYN) && !(p->t.proto == PROTO_SCTP && p->chunk == SCTP_INIT)) {
+		/* A live flow got another backend: keep its state. What begins a connection does not continue one that has ended. */
 		e.state = old->state & ~CT_REVOKED;
 	}
 	if (opens_flow(p))
