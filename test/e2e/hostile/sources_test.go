@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/echo"
@@ -15,7 +17,7 @@ import (
 func (s *scene) lists(p *lab.Pod, prefixes ...string) {
 	s.T.Helper()
 	namespace, name, _ := strings.Cut(p.Name(), "/")
-	s.Write("pod-"+namespace+"."+name, fmt.Sprintf(`apiVersion: v1
+	s.Write("pod-"+strings.TrimPrefix(namespace+"."+name, "shop."), fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: %s, namespace: %s, labels: {app: %s}, annotations: {cni.projectcalico.org/allowedSourcePrefixes: '["%s"]'}}
 spec: {nodeName: %s, containers: [{name: main}]}
@@ -115,4 +117,50 @@ func TestAListedSourceIsNoAnswer(t *testing.T) {
 			t.Error("an answer to the node in the machine's name is not dropped")
 		}
 	})
+}
+
+// Two pods of a node may send from one address. What one of them sends to a Service with the ends of the other's flow is judged by its own policy,
+// and leaves the record of that flow alone.
+func TestAListedSourceOfTwoPodsIsNoPartOfTheOthersFlow(t *testing.T) {
+	testcluster.NeedsBPF(t, "it reads BPF maps")
+	s := newScene(t, "--workload-source-spoofing", "Any")
+	s.lists(s.m, "203.0.113.0/24", "2001:db8:113::/48")
+	s.lists(s.a, "203.0.113.0/24", "2001:db8:113::/48")
+	s.Policy("evil/m", `{podSelector: {}, policyTypes: [Egress]}`)
+	s.AwaitPolicies(s.m, 0, 1)
+	atC := s.watch(s.c.Host)
+	families(t, func(t *testing.T, v6 bool) {
+		shared, front := netip.MustParseAddr("203.0.113.9"), netip.AddrPortFrom(netip.MustParseAddr("10.96.0.22"), 53)
+		if v6 {
+			shared, front = netip.MustParseAddr("2001:db8:113::9"), netip.AddrPortFrom(netip.MustParseAddr("fd96::22"), 53)
+		}
+		s.service(fmt.Sprintf("shared-%t", v6), front, "udp", netip.AddrPortFrom(s.c.Addr(v6), 53))
+		s.awaitTranslated(front.Addr())
+		query := testutil.Packet{Src: shared, Dst: front.Addr(), L4: testutil.UDP{SrcPort: 5300, DstPort: front.Port()}}
+		s.play(t, []attack{{what: "the flow of a", from: s.a, frames: bearing(s.a, query), want: true}}, atC)
+		before := s.flowFrom(t, shared)
+		s.play(t, []attack{{what: "the same from a pod that may send nothing", from: s.m, frames: bearing(s.m, query)}}, atC)
+		after := s.flowFrom(t, shared)
+		if after.Seen = before.Seen; after != before || after.Egress == 0 {
+			t.Errorf("the record is\n%+v, and was\n%+v", after, before)
+		}
+	})
+}
+
+// flowFrom is the record of the only flow with an address.
+func (s *scene) flowFrom(t *testing.T, addr netip.Addr) (entry bpf.CtEntry) {
+	t.Helper()
+	found := 0
+	for f, err := range s.Agent(0).Maps().Flows.All() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.A.Addr() == addr || f.B.Addr() == addr {
+			entry, found = f.Entry, found+1
+		}
+	}
+	if found != 1 {
+		t.Fatalf("%d flows with %s are on record, want one", found, addr)
+	}
+	return entry
 }
