@@ -13,6 +13,7 @@ type verdicts struct {
 	strays    *strays
 	copies    copies
 	grace     bool   // see judgement
+	beside    bool   // see Config
 	resets    uint16 // NFLOG group; 0: none
 }
 
@@ -76,15 +77,15 @@ func (v *verdicts) deny() Chain {
 // packet has an end that its receiver does not know. The copy without the prefix follows.
 const ResetsMasqueraded = "masqueraded"
 
-// end returns the rules that end flows which were allowed before: TCP is reset, by table filter towards the sender, and by the
-// listener of the NFLOG group towards the other end.
+// end returns the rules that end flows which were allowed before: TCP is reset, by table filter towards the sender unless beside, and by
+// the listener of the NFLOG group towards the other end.
 func (v *verdicts) end() []string {
 	copied := fmt.Sprintf("--nflog-group %d --nflog-size %d", v.resets, copiedBytes)
 	return []string{
 		when(v.resets != 0, "-p tcp -m conntrack --ctstate SNAT -m conntrack --ctstate DNAT -j NFLOG --nflog-prefix "+ResetsMasqueraded+" "+copied),
 		when(v.resets != 0, "-p tcp -j NFLOG "+copied),
-		"-p tcp " + v.t.mark(v.t.marks.midflow(), v.t.marks.mask),
-		"-p tcp -j ACCEPT",
+		when(!v.beside, "-p tcp "+v.t.mark(v.t.marks.midflow(), v.t.marks.mask)),
+		when(!v.beside, "-p tcp -j ACCEPT"),
 		"-j DROP",
 	}
 }

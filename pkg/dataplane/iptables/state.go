@@ -229,7 +229,13 @@ func (s *state) enforce() error {
 func (s *state) leaveFormer() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
-	return s.world.removeFormer(ctx, s.sets.kernel)
+	if err := s.world.removeFormer(ctx, s.sets.kernel); err != nil || !s.begun {
+		return err
+	}
+	if err := s.static.leaveFormer(); err != nil || !s.world.changed() {
+		return err
+	}
+	return s.commit()
 }
 
 // forget removes the names of sets and rules that nothing refers to. The chains lose the dropped classes with the next plan.

@@ -47,6 +47,7 @@ type content struct {
 	generation, node uint32
 	addrs            uint64 // version of the node's addresses
 	sources          uint64 // version of the endpoints with further sources
+	beside           bool   // chains of the other backend are in force, too
 }
 
 // newStatic begins with the generation after that of the worlds in force; found are those worlds, of both backends. Where existing
@@ -143,12 +144,17 @@ func (s *static) begin() error {
 	return nil
 }
 
-// clean clears marks that this agent's generations have not made: they would count as verdicts.
+// clean clears marks that this agent's generations have not made: they would count as verdicts. That a connection began with an answer is no
+// verdict, and without that bit a connection that a pod has opened to the node would be the node's.
 func (s *static) clean() error {
 	if !s.foreign {
 		return nil
 	}
-	return s.remark(s.base.Marks.Mask(), 0)
+	bits := s.base.Marks.Mask()
+	if _, answer := s.base.Marks.Flags(); !s.otherBits {
+		bits &^= answer
+	}
+	return s.remark(bits, 0)
 }
 
 // succeed clears such marks for the last time, once packets go to this world: the chains of other agents write none any more. The connection
@@ -188,6 +194,7 @@ func (s *static) write(family uint8) error {
 	c.Further = chains.Further{Sources: s.listing.of[family], NoReversePath: s.listing.noReversePath}
 	c.Family, c.Names, c.Generation = family, s.world.names[family], now.generation
 	c.Masquerade.Class, c.Masquerade.Addrs = now.node, s.node.of[family].addrs
+	c.Beside = now.beside
 	list, err := chains.NewStatic(&c)
 	if err != nil {
 		return err
@@ -212,7 +219,20 @@ func (s *static) write(family uint8) error {
 // content returns what the chains of one IP version are to be written with.
 func (s *static) content(family uint8) content {
 	node := s.node.of[family]
-	return content{s.generation.number, node.class, node.version, s.listing.version[family]}
+	return content{s.generation.number, node.class, node.version, s.listing.version[family], s.world.isBeside()}
+}
+
+// leaveFormer makes chains desired that are alone, if they were written beside those of the other backend.
+func (s *static) leaveFormer() error {
+	for _, family := range families {
+		if !s.written[family].beside || s.world.isBeside() {
+			continue
+		}
+		if err := s.write(family); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // differs reports whether the chains of an IP version that is used were written with other parameters than the present ones.

@@ -92,6 +92,11 @@ func (w *world) beside(list []former) {
 	}
 }
 
+// isBeside reports whether chains of the other backend are in force.
+func (w *world) isBeside() bool {
+	return slices.ContainsFunc(w.former, func(f former) bool { return len(f.names) > 0 })
+}
+
 // setJumps replaces the ways in of an IP version. They are desired when packets go to this world, and with lead.
 func (w *world) setJumps(family uint8, jumps []chains.Jump) { w.jumps[family] = jumps }
 
