@@ -81,12 +81,21 @@ func (c *Compiled) Change(updates []model.Update) error {
 		n := c.nodes[name]
 		for batch := range slices.Chunk(updates, max(1, size)) {
 			n.graph.Apply(batch)
-			plan := n.compiler.Update(n.graph.Flush())
-			for err := n.carryOut(plan); err != nil || plan.More; err = n.carryOut(plan) {
-				if err != nil {
-					return fmt.Errorf("node %q: %w", name, err)
-				}
-				plan = n.compiler.Update(model.Changes{InSync: true})
+			if err := n.flush(); err != nil {
+				return fmt.Errorf("node %q: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Finish flushes until no graph has more to say by itself: members that leave a set in the flush after one in which rules fail closed for them, for
+// example. Until then packets may be judged by members of before.
+func (c *Compiled) Finish() error {
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		for n := c.nodes[name]; n.graph.HasMore() || len(n.graph.Turning()) > 0; {
+			if err := n.flush(); err != nil {
+				return fmt.Errorf("node %q: %w", name, err)
 			}
 		}
 	}
@@ -153,6 +162,17 @@ func (c *Compiled) newNode(name string) *compiledNode {
 		},
 		tables:   map[table.ID]*table.Table{},
 		bindings: map[model.EndpointID]plan.Binding{},
+	}
+}
+
+// flush carries out what the graph says, in as many plans as that takes.
+func (n *compiledNode) flush() error {
+	plan := n.compiler.Update(n.graph.Flush())
+	for {
+		if err := n.carryOut(plan); err != nil || !plan.More {
+			return err
+		}
+		plan = n.compiler.Update(model.Changes{InSync: true})
 	}
 }
 

@@ -159,5 +159,5 @@ func (c *changing) Load([]model.Update) error {
 			return err
 		}
 	}
-	return nil
+	return c.Finish()
 }
