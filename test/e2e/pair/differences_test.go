@@ -20,6 +20,7 @@ const (
 	differsAttempt       = "the other end has begun the flow before, in vain: by BPF TCP in mid-flow and echo replies may be answers to it"
 	differsAuthenticated = "IPv6 with an authentication header begins no flow with iptables-nft, and has no routing header with iptables"
 	differsExtended      = "ICMPv6 that conntrack finds invalid, behind an extension header: dropped with iptables"
+	differsOfInvalid     = "error about a packet that conntrack found invalid: with iptables it is about no flow"
 	differsQuoted        = "error that quotes an authentication header: BPF finds no flow behind it"
 	differsNodeTCP       = "TCP of the node with a pod in mid-flow: with iptables the first packet on record says who has opened it, by BPF a SYN or the kernel does"
 	differsNode          = "the node's packet in a flow that a pod has opened and policy denies, or one that quotes nothing: BPF drops it"
@@ -45,6 +46,8 @@ func (p *pair) difference(x *shot, bpf, ipt arrival) string {
 		return differsNodeTCP
 	case x.flow != nil && (x.flow.denied || x.flow.vain[x.end] && !x.opens()):
 		return differsAgain
+	case x.quotes && ipt.places == 0 && p.sides[byIPTables].board.of(x.flow.last[1-x.end].k).invalid:
+		return differsOfInvalid
 	case x.quotes && x.flow.last[1-x.end].authenticated && bpf.places == 0:
 		return differsQuoted
 	case x.flow != nil && x.flow.ended:

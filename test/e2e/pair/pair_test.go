@@ -33,6 +33,7 @@ type pair struct {
 	sent     []*shot
 	counts   map[string]int // what was sent, and each difference that is right
 	opened   map[ends][]*shot
+	held     fragmentsHeld
 }
 
 const (
@@ -188,6 +189,9 @@ func (p *pair) fail(x *shot, wrong string) {
 		return
 	} else if n == 1 {
 		p.t.Logf("policy of round %d:\n%s", p.round, p.manifest)
+		for i, pod := range p.sides[byBPF].pods {
+			p.t.Logf("by BPF dropped at pod %s so far: %v", podName(i), p.sides[byBPF].agent.Drops(pod))
+		}
 		if path := testutil.Getenv("MARGAY_E2E_PAIR_OUT"); path != "" {
 			must(p.t, os.WriteFile(path, []byte(p.manifest), 0o600))
 		}

@@ -2,6 +2,8 @@ package pair
 
 import (
 	"bytes"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -114,9 +116,29 @@ func (p *pair) extend(x *shot) {
 
 // fragment makes a shot one of three fragments, each with a token or a part of the filling between.
 func (p *pair) fragment(x *shot) {
-	x.tail, x.what, x.swapped = p.token(), x.what+", in fragments", p.oneIn(4)
+	tail, swapped := p.token(), p.oneIn(4)
+	if !p.held.room(x.from, time.Now()) {
+		return
+	}
+	x.tail, x.what, x.swapped = tail, x.what+", in fragments", swapped
 	x.packet.ID = uint32(x.k)
 	x.packet.Payload = append(append(x.packet.Payload, bytes.Repeat([]byte{'.'}, 2*fragmentSize)...), x.tail.bytes()...)
+}
+
+// fragmentsHeld are the times at which hosts have sent fragments lately. By BPF, datagrams with the last fragment first or with extension
+// headers are never complete, and are charged to their pod for 77 s. It has room for 256 of them, in 32 sets. On a fast machine a pod would
+// send more.
+type fragmentsHeld [places][]time.Time
+
+// room reports whether a host may send one more at a time, and notes it.
+func (h *fragmentsHeld) room(from place, now time.Time) bool {
+	lately := slices.DeleteFunc(h[from], func(at time.Time) bool { return now.Sub(at) > 80*time.Second })
+	room := len(lately) < 60
+	if room {
+		lately = append(lately, now)
+	}
+	h[from] = lately
+	return room
 }
 
 // tcp draws the next segment.

@@ -44,6 +44,7 @@ type side struct {
 	name    string
 	node    *lab.Node
 	hosts   [places]*lab.Host
+	pods    [localPods]*lab.Pod // of the hosts
 	senders [theNode]*traffic.FrameSender
 	macs    [places][2]net.HardwareAddr // of the host, and of the node as the host sees it
 	taps    []*traffic.Tap
@@ -77,6 +78,7 @@ func newSide(t *testing.T, name, manifests string, b *board, flags ...string) *s
 	for i := range localPods {
 		p, err := s.node.AddPod(podNamespace(i), podName(i), podAddrs(i)...)
 		must(t, err)
+		s.pods[i] = p
 		for _, a := range p.Addrs() {
 			must(t, ext.RouteVia(netip.PrefixFrom(a, a.BitLen()), s.node))
 		}
