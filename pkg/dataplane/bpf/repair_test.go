@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -230,6 +231,28 @@ func TestAResyncThatFailsComparesAllTheSame(t *testing.T) {
 	}
 	if passes(t, n.BPF, "10.0.0.2", 80) {
 		t.Error("the policy is not repaired")
+	}
+}
+
+// TestAResyncThatFailsDoesNotHurryALargePolicy: what is left to compare waits for the next attempt, and the policy for its pace.
+func TestAResyncThatFailsDoesNotHurryALargePolicy(t *testing.T) {
+	testutil.Privileged(t)
+	n := openNode(t, testutil.BPFFS(t), nil)
+	defer mustClose(t, n.BPF)
+	n.mustApply(t, restartStages[0].updates()...)
+	n.kernel.maps.Addresses.IP4Host.Interpose(func(k bpfmaps.Kernel[bpf.IP4, bpf.AddrInfo]) bpfmaps.Kernel[bpf.IP4, bpf.AddrInfo] {
+		return unreadable[bpf.IP4, bpf.AddrInfo]{k, errors.New("cannot be read")}
+	})
+	n.state.comparison.atOnce = 1
+	n.Resync()
+	if err := n.apply(); err == nil || n.Unfinished() || !n.state.comparison.unfinished() {
+		t.Fatalf("%v, unfinished: %t: the test tests nothing", err, n.Unfinished())
+	}
+	n.state.plans.Plan.More = true
+	n.state.pace.Interrupted()
+	n.state.pace.Took(time.Second, 0)
+	if rest := n.rest(); !n.Unfinished() || rest < time.Second {
+		t.Errorf("the next part comes after %v", rest)
 	}
 }
 
