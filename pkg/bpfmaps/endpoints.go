@@ -150,6 +150,11 @@ func (e *Endpoints) Set(ep bpf.Endpoint) error {
 
 // create creates an endpoint. One in a further place is found from the moment its entry of endpoint_places is written.
 func (e *Endpoints) create(ep bpf.Endpoint) error {
+	if _, stale := e.further[ep.Ifindex]; stale { // it would lead to somebody else's record of neighbour discovery
+		if err := e.dropFurther(ep.Ifindex); err != nil {
+			return err
+		}
+	}
 	place, err := e.choose(ep.Ifindex)
 	if err != nil {
 		return err

@@ -343,6 +343,27 @@ func TestAnEndpointWhosePlaceIsTakenHasItsOwnNeighbour(t *testing.T) {
 	}
 }
 
+// TestAnEntryThatLeadsNowhereIsRemovedWithItsInterface: a killed agent may leave one. An endpoint in its own place has the record of neighbour
+// discovery of that place.
+func TestAnEntryThatLeadsNowhereIsRemovedWithItsInterface(t *testing.T) {
+	m, _ := openMaps(t)
+	keys := m.Map(bpf.MargayMapEndpointPlaces)
+	if err := keys.Put(uint32(7), bpf.Endpoints+5); err != nil {
+		t.Fatal(err)
+	}
+	e := mustEndpoints(t, m)
+	if err := e.Set(endpoint(7)); err != nil {
+		t.Fatal(err)
+	}
+	var place uint32
+	if err := keys.Lookup(uint32(7), &place); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		t.Errorf("it leads to place %d (%v)", place, err)
+	}
+	if got, ok := inKernel(t, m, 7); !ok || got.Ifindex != 7 {
+		t.Errorf("the endpoint is %+v (%t)", got, ok)
+	}
+}
+
 // TestFurtherPlacesAreUsedAgainLate: a packet may be in a program that has found the endpoint which was there. None is left over when all
 // are taken, and a former agent's entries that lead nowhere take no room.
 func TestFurtherPlacesAreUsedAgainLate(t *testing.T) {
