@@ -73,9 +73,9 @@ func listAll[T any](list func() ([]T, error)) ([]T, error) {
 }
 
 // WatchInterfaces returns the interfaces whose names begin with prefix, in no particular order, and reports them: first those that exist, then
-// every change, until ctx ends, which closes the channel. The going of each that it has returned or reported is reported. A reader who is slow gets the newest state of each interface, in the order of
-// their first unread change. An interface that comes under the number of one that went may be reported without its going. After
-// changes were lost, all interfaces are reported again.
+// every change, until ctx ends, which closes the channel. If one goes that was returned or reported, that is reported. A reader who is slow
+// gets the newest state of each interface, in the order of their first unread change. An interface that comes under the number of one that
+// went may be reported without its going. After changes were lost, all interfaces are reported again.
 func WatchInterfaces(ctx context.Context, o WatchOptions, prefix string) (now []Interface, changes <-chan Interface, err error) {
 	w := &interfaceWatch{options: o, prefix: prefix, known: map[uint32]Interface{}, out: make(chan Interface)}
 	if err := w.open(); err != nil {
