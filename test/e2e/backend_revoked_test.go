@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -14,33 +13,15 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/internal/traffic"
 )
 
 // TestAConnectionThatIsDeniedEndsBesideTheOtherBackend: the chains of the former agent, of the other backend, stay as long as they cannot be
-// removed (the lock of legacy tables is held), and still allow it. It is cut all the same, also without an agent, and reset once it is judged by the new chains alone.
+// removed (the lock of legacy tables is held), and still allow it. It is cut all the same, also without an agent.
 func TestAConnectionThatIsDeniedEndsBesideTheOtherBackend(t *testing.T) {
 	c := newCluster(t, oneNode, "--dataplane", "iptables", "--iptables-backend", "legacy")
 	db, bad := c.Pod(c.Node(0), "db"), c.Pod(c.Node(0), "bad")
-	at := netip.AddrPortFrom(db.Addr4(), 80)
-	var listener net.Listener
-	if err := db.Do(func() (err error) { listener, err = net.Listen("tcp", at.String()); return err }); err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	client, err := traffic.OpenTCP(bad.Host, at, soon)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	server, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	if !carries(client, server) || !carries(server, client) {
-		t.Fatal("the connection does not work at first")
-	}
+	client, server := connect(t, bad, db)
+	later, laterServer := connect(t, bad, db)
 	agent := c.Agent(0)
 	flags := agent.Flags
 	agent.Kill()
@@ -56,8 +37,8 @@ func TestAConnectionThatIsDeniedEndsBesideTheOtherBackend(t *testing.T) {
 		t.Error("the connection goes on beside the former chains")
 	}
 	agent.Kill()
-	if carries(client, server) || carries(server, client) {
-		t.Error("it goes on without an agent")
+	if carries(later, laterServer) || carries(laterServer, later) {
+		t.Error("another one goes on without an agent")
 	}
 	removal()
 	agent.Start()
@@ -65,7 +46,7 @@ func TestAConnectionThatIsDeniedEndsBesideTheOtherBackend(t *testing.T) {
 		saved, err := c.Node(0).Run(t.Context(), "", "iptables-nft-save", "-t", "mangle")
 		return err == nil && strings.Contains(saved, "-p tcp -j ACCEPT")
 	})
-	if carries(client, server) || carries(server, client) {
+	if carries(later, laterServer) || carries(laterServer, later) {
 		t.Error("it goes on in the end")
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
@@ -30,24 +31,7 @@ func TestIPTablesResetsBothEndsOfARevokedConnection(t *testing.T) {
 	forBackends(t, func(t *testing.T, flags ...string) {
 		c := newCluster(t, oneNode, flags...)
 		db, bad := c.Pod(c.Node(0), "db"), c.Pod(c.Node(0), "bad")
-		at := netip.AddrPortFrom(db.Addr4(), 80)
-		var listener net.Listener
-		if err := db.Do(func() (err error) { listener, err = net.Listen("tcp", at.String()); return err }); err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close()
-		client, err := traffic.OpenTCP(bad.Host, at, soon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		server, err := listener.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		say(t, client, server)
-		say(t, server, client)
+		client, server := connect(t, bad, db)
 		c.Policy("db", onlyGood)
 		c.AwaitPolicies(db, 1, 0)
 		if _, err := server.Write([]byte("x")); err != nil {
@@ -62,6 +46,31 @@ func TestIPTablesResetsBothEndsOfARevokedConnection(t *testing.T) {
 			}
 		}
 	})
+}
+
+// connect opens a connection to a pod, and sends a byte in each direction. Both ends are closed when the test ends.
+func connect(t *testing.T, from, to *lab.Pod) (client, server net.Conn) {
+	t.Helper()
+	var listener net.Listener
+	if err := to.Do(func() (err error) {
+		listener, err = net.Listen("tcp", netip.AddrPortFrom(to.Addr4(), 0).String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := traffic.OpenTCP(from.Host, netip.MustParseAddrPort(listener.Addr().String()), soon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	if server, err = listener.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	say(t, client, server)
+	say(t, server, client)
+	return client, server
 }
 
 func say(t *testing.T, from, to net.Conn) {
