@@ -225,9 +225,9 @@ func (c *Cluster) evaluate(e endpoint, dir model.Direction, pkt model.Packet) mo
 		}
 		w.passed = append(w.passed, end)
 	}
-	for _, name := range e.Profiles {
+	for i, name := range e.Profiles {
 		p := c.profiles[name]
-		if p == nil {
+		if p == nil || slices.Contains(e.Profiles[:i], name) { // one that is listed again passes what it has passed
 			continue
 		}
 		rules := p.Ingress

@@ -75,7 +75,7 @@ func newWorld(t *testing.T, b backend) *world {
 	w.a, w.b = must(w.node.AddPod("ns", "a"))(t), must(w.node.AddPod("ns", "b"))(t)
 	w.x = must(l.AddExternal("x"))(t)
 	w.config = chains.Config{Marks: w.o.Marks, Names: w.o.Names, Family: b.family, Interfaces: "cali", Generation: 2,
-		Tunnels: []uint16{4789}, Resets: 9, Masquerade: chains.Masquerade{Mark: 0x4000, Class: classOfX, Addrs: []netip.Addr{w.addr(w.node.Host)}}}
+		Tunnels: []uint16{4789}, Resets: chains.Resets{Group: 9}, Masquerade: chains.Masquerade{Mark: 0x4000, Class: classOfX, Addrs: []netip.Addr{w.addr(w.node.Host)}}}
 	w.egress, w.ingress = map[*lab.Pod]uint32{w.a: openEgress, w.b: openEgress}, map[*lab.Pod]uint32{w.a: openIngress, w.b: guarded}
 	w.ready = map[*lab.Pod]bool{w.a: true, w.b: true}
 	w.makeSlots()

@@ -24,7 +24,7 @@ func TestChainsAreReadBackAsTheyWereWritten(t *testing.T) {
 			n.load(all, nil)
 			compare(t, all, run(t, "", b.command("-save"), "-t", "mangle"))
 			config := chains.Config{Marks: n.o.Marks, Names: n.o.Names, Family: b.family, Interfaces: "cali", Generation: 77,
-				Tunnels: []uint16{4789, 8472}, Resets: 3, Events: chains.Events{Group: 4, Rate: 1000}, Masquerade: chains.Masquerade{Mark: 0x4000, Addrs: nodeAddrs(b.family)}, Kernel: chains.KernelTraits{SCTPUntracked: true, SourceRoutes: true}, MidFlow: chains.MidFlowAnswer}
+				Tunnels: []uint16{4789, 8472}, Resets: chains.Resets{Group: 3}, Events: chains.Events{Group: 4, Rate: 1000}, Masquerade: chains.Masquerade{Mark: 0x4000, Addrs: nodeAddrs(b.family)}, Kernel: chains.KernelTraits{SCTPUntracked: true, SourceRoutes: true}, MidFlow: chains.MidFlowAnswer}
 			sets := n.o.Names.Sets(b.family)
 			for _, name := range []string{sets.Own, sets.Egress, sets.Ingress} {
 				run(t, "", "ipset", "create", name, "hash:net,iface", "family", map[uint8]string{4: "inet", 6: "inet6"}[b.family], "skbinfo")

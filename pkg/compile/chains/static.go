@@ -35,12 +35,17 @@ type Config struct {
 	Further    Further
 	Kernel     KernelTraits
 	Masquerade Masquerade // zero: no packet will have the node's address as its source
+	Resets     Resets
+	Events     Events
+}
+
+// Resets are how TCP that policy has ended is reset.
+type Resets struct {
+	// Group is the NFLOG group of packets of flows that are reset; 0: none.
+	Group uint16
 	// Beside: chains of another backend judge packets, too. They would allow a packet that is passed on to be reset, by a policy of before, and
-	// write into the mark of its connection that they have. So TCP that has ended is dropped, and reset by the listener only.
+	// write into the mark of its connection that they have. So TCP that has ended is dropped, and reset by the listener of the group only.
 	Beside bool
-	// Resets is the NFLOG group of packets of flows that are reset; 0: none.
-	Resets uint16
-	Events Events
 }
 
 // Further are the pods that may send from further sources. Without any, no chain looks at them.
@@ -118,7 +123,7 @@ func NewStatic(c *Config) (*Static, error) {
 	j := &judgement{t: t, addresses: a, grace: grace}
 	copied := copies{events: c.Events, generation: c.Generation}
 	alone := &strays{t: t, flows: f, addresses: a, checks: p, judgement: j, copies: copied, dropToHost: c.DropToHost}
-	v := &verdicts{t: t, flows: f, addresses: a, strays: alone, copies: copied, grace: grace, beside: c.Beside, resets: c.Resets}
+	v := &verdicts{t: t, flows: f, addresses: a, strays: alone, copies: copied, grace: grace, resets: c.Resets}
 	forward := &forwarding{t: t, flows: f, addresses: a, checks: p, strays: alone, grace: grace}
 	node := &host{t: t, flows: f, addresses: a, checks: p, judgement: j, strays: alone, drop: c.DropToHost}
 	classes, err := (&remotes{t: t, masquerade: c.Masquerade}).chains()

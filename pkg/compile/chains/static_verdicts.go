@@ -12,9 +12,8 @@ type verdicts struct {
 	addresses *addresses
 	strays    *strays
 	copies    copies
-	grace     bool   // see judgement
-	beside    bool   // see Config
-	resets    uint16 // NFLOG group; 0: none
+	grace     bool // see judgement
+	resets    Resets
 }
 
 // chains makes those of table mangle.
@@ -80,12 +79,12 @@ const ResetsMasqueraded = "masqueraded"
 // end returns the rules that end flows which were allowed before: TCP is reset, by table filter towards the sender unless beside, and by
 // the listener of the NFLOG group towards the other end.
 func (v *verdicts) end() []string {
-	copied := fmt.Sprintf("--nflog-group %d --nflog-size %d", v.resets, copiedBytes)
+	copied := fmt.Sprintf("--nflog-group %d --nflog-size %d", v.resets.Group, copiedBytes)
 	return []string{
-		when(v.resets != 0, "-p tcp -m conntrack --ctstate SNAT -m conntrack --ctstate DNAT -j NFLOG --nflog-prefix "+ResetsMasqueraded+" "+copied),
-		when(v.resets != 0, "-p tcp -j NFLOG "+copied),
-		when(!v.beside, "-p tcp "+v.t.mark(v.t.marks.midflow(), v.t.marks.mask)),
-		when(!v.beside, "-p tcp -j ACCEPT"),
+		when(v.resets.Group != 0, "-p tcp -m conntrack --ctstate SNAT -m conntrack --ctstate DNAT -j NFLOG --nflog-prefix "+ResetsMasqueraded+" "+copied),
+		when(v.resets.Group != 0, "-p tcp -j NFLOG "+copied),
+		when(!v.resets.Beside, "-p tcp "+v.t.mark(v.t.marks.midflow(), v.t.marks.mask)),
+		when(!v.resets.Beside, "-p tcp -j ACCEPT"),
 		"-j DROP",
 	}
 }

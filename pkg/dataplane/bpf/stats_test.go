@@ -66,7 +66,7 @@ func TestStatsOfWhatIsInTheKernel(t *testing.T) {
 	if got := use[bpf.MargayMapIp4Host]; got.Entries != uint64(len(hosts)) || got.Entries < 5 || got.Max != 512 {
 		t.Errorf("%+v, %d addresses in the kernel", got, len(hosts))
 	}
-	if got := use[bpf.MargayMapEndpoints]; got.Entries != 3 || got.Max != 65536 {
+	if got := use[bpf.MargayMapEndpoints]; got.Entries != 3 || got.Max != 69632 {
 		t.Errorf("%+v", got)
 	}
 	if got := use[bpf.MargayMapSlots]; got.Entries != 2 || got.Max != 4096 {

@@ -229,11 +229,19 @@ func (s *state) enforce() error {
 func (s *state) leaveFormer() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
-	if err := s.world.removeFormer(ctx, s.sets.kernel); err != nil || !s.begun {
+	if err := s.world.removeFormer(ctx, s.sets.kernel); err != nil || !s.begun || s.world.isBeside() {
 		return err
 	}
-	if err := s.static.leaveFormer(); err != nil || !s.world.changed() {
-		return err
+	for _, family := range families { // chains that were written beside the others are alone now
+		if !s.static.written[family].beside {
+			continue
+		}
+		if err := s.static.write(family); err != nil {
+			return err
+		}
+	}
+	if !s.world.changed() {
+		return nil
 	}
 	return s.commit()
 }

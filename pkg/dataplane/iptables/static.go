@@ -58,7 +58,7 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 		node: masquerade{of: map[uint8]masqueradeOf{4: {class: classes.None4}, 6: {class: classes.None6}}},
 		base: chains.Config{Marks: marks, Interfaces: c.InterfacePrefix, DropToHost: c.HostDrop, AllowEncap: c.AllowEncap,
 			Tunnels: c.AllTunnelPorts(), Kernel: chains.KernelTraits{SCTPUntracked: kernel.SCTPUntracked, SourceRoutes: kernel.followsRoutes()},
-			Masquerade: chains.Masquerade{Mark: c.MasqueradeMark}, Resets: kernel.Resets, Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
+			Masquerade: chains.Masquerade{Mark: c.MasqueradeMark}, Resets: chains.Resets{Group: kernel.Resets}, Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
 	s.searching = s.base.Kernel.SourceRoutes
 	if c.StrictMidFlow {
 		s.base.MidFlow = chains.MidFlowStrict
@@ -194,7 +194,7 @@ func (s *static) write(family uint8) error {
 	c.Further = chains.Further{Sources: s.listing.of[family], NoReversePath: s.listing.noReversePath}
 	c.Family, c.Names, c.Generation = family, s.world.names[family], now.generation
 	c.Masquerade.Class, c.Masquerade.Addrs = now.node, s.node.of[family].addrs
-	c.Beside = now.beside
+	c.Resets.Beside = now.beside
 	list, err := chains.NewStatic(&c)
 	if err != nil {
 		return err
@@ -220,19 +220,6 @@ func (s *static) write(family uint8) error {
 func (s *static) content(family uint8) content {
 	node := s.node.of[family]
 	return content{s.generation.number, node.class, node.version, s.listing.version[family], s.world.isBeside()}
-}
-
-// leaveFormer makes chains desired that are alone, if they were written beside those of the other backend.
-func (s *static) leaveFormer() error {
-	for _, family := range families {
-		if !s.written[family].beside || s.world.isBeside() {
-			continue
-		}
-		if err := s.write(family); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // differs reports whether the chains of an IP version that is used were written with other parameters than the present ones.
