@@ -160,7 +160,7 @@ func TestAnInterfaceWhosePlaceIsTakenIsFound(t *testing.T) {
 	w.fromPod(t, w.podA, frame).want(t, bpf.MargayDropReasonDROP_NO_ENDPOINT)
 	w.put(t, bpf.MargayMapEndpointPlaces, place, bpf.Endpoints+7)
 	w.fromPod(t, w.podA, frame).want(t, 0)
-	w.put(t, bpf.MargayMapEndpoints, bpf.Endpoints+7, taken) // whoever has found the entry before sees another's endpoint
+	w.put(t, bpf.MargayMapEndpoints, bpf.Endpoints+7, taken) // the entry leads to the endpoint of another interface now
 	w.fromPod(t, w.podA, frame).want(t, bpf.MargayDropReasonDROP_NO_ENDPOINT)
 }
 

@@ -227,7 +227,7 @@ func (c *Cluster) evaluate(e endpoint, dir model.Direction, pkt model.Packet) mo
 	}
 	for i, name := range e.Profiles {
 		p := c.profiles[name]
-		if p == nil || slices.Contains(e.Profiles[:i], name) { // one that is listed again passes what it has passed
+		if p == nil || slices.Contains(e.Profiles[:i], name) { // a profile that is listed again adds nothing
 			continue
 		}
 		rules := p.Ingress

@@ -86,7 +86,7 @@ func TestGroupsInheritAndParentsGo(t *testing.T) {
 	}
 }
 
-// Groups of one hash are found by their identity, and removed from any place among them.
+// An item that lists a parent twice counts as one child of it, when it joins and when it leaves.
 func TestAParentThatIsListedTwiceIsOne(t *testing.T) {
 	x := New[int, int](nil)
 	var one, twice Item[int, int]
@@ -104,6 +104,7 @@ func TestAParentThatIsListedTwiceIsOne(t *testing.T) {
 	}
 }
 
+// Groups of one hash are found by their identity, and removed from any place among them.
 func TestGroupsOfOneHashAreToldApart(t *testing.T) {
 	for first := range 3 {
 		table, n := newGroupTable[int, int](), newInterner[int, int]()
