@@ -33,7 +33,7 @@ func (c Commit) Overhead() time.Duration {
 func itoa(n int) string { return strconv.Itoa(n) }
 
 // Apply writes the desired chains and jumps into the kernel, in at most one transaction: packets see all of it or nothing. It waits
-// for other writers until ctx ends. After an error the kernel's table is unchanged, unless the command was stopped in the middle:
+// for other writers until ctx ends. A table that somebody has made dormant is made active before. After an error the kernel's table is unchanged, unless the command was stopped in the middle:
 // then the whole transaction may be in force. In any case the next Apply reads the table before it writes.
 //
 // Apply finds alterations by others since the table was last read only if they make the transaction fail; it then reads the table
@@ -50,6 +50,13 @@ func (t *Table) Apply(ctx context.Context) (Commit, error) {
 			if _, err := t.read(ctx); err != nil {
 				return Commit{}, err
 			}
+		}
+		if t.have.dormant {
+			if err := t.watch.activate(t.kernel, t.family, t.name); err != nil {
+				t.have.known = false
+				return Commit{}, fmt.Errorf("%v: %w", t, err)
+			}
+			t.have.dormant = false
 		}
 		commit, err := t.write(ctx)
 		commit.Took = time.Since(start)

@@ -15,16 +15,21 @@ import (
 
 // Finding is one alteration by others.
 type Finding struct {
-	Chain string
+	Chain string // empty: the whole table
 	What  string // "rule 2 is …, not …", in one line
 }
 
 // String returns one line for people.
-func (f Finding) String() string { return "chain " + f.Chain + ": " + f.What }
+func (f Finding) String() string {
+	if f.Chain == "" {
+		return f.What
+	}
+	return "chain " + f.Chain + ": " + f.What
+}
 
 // Check reads the table and compares every chain of ours, and the rules of built-in chains that go to them, with those last read or
 // written. It returns the alterations by others, and writes nothing: the next Apply repairs them, with all else that is desired, in
-// one transaction. A change that is desired and not yet applied is no finding. The first Check, and the first after a failed
+// one transaction, before which it makes a dormant table active. A change that is desired and not yet applied is no finding. The first Check, and the first after a failed
 // transaction, have nothing to compare with and find nothing.
 func (t *Table) Check(ctx context.Context) ([]Finding, error) {
 	before := t.have
@@ -33,6 +38,9 @@ func (t *Table) Check(ctx context.Context) ([]Finding, error) {
 		return nil, err
 	}
 	var findings []Finding
+	if t.have.dormant {
+		findings = append(findings, Finding{What: dormant})
+	}
 	names := maps.Clone(t.have.chains)
 	maps.Copy(names, before.chains)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -112,7 +120,7 @@ func (t *Table) read(ctx context.Context) (*ruleset.Saved, error) {
 	if err != nil {
 		return nil, err
 	}
-	have := applied{known: true, chains: make(map[string]believed, len(saved.Chains)), jumps: map[string]entrance{}, users: map[string]string{}}
+	have := applied{known: true, dormant: stamp.Dormant, chains: make(map[string]believed, len(saved.Chains)), jumps: map[string]entrance{}, users: map[string]string{}}
 	for i := range saved.Chains {
 		chain := &saved.Chains[i]
 		switch {

@@ -10,10 +10,11 @@ import (
 
 // applied is the record of our part of the kernel's table: as it was last read, with the writes since.
 type applied struct {
-	known  bool
-	chains map[string]believed
-	jumps  map[string]entrance // of built-in chains
-	users  map[string]string   // own chains that chains of others go to, with one of these
+	known   bool
+	dormant bool // see Stamp
+	chains  map[string]believed
+	jumps   map[string]entrance // of built-in chains
+	users   map[string]string   // own chains that chains of others go to, with one of these
 }
 
 // believed is the record of one of our chains. It has a digest of the printed text: as long as that is the same, the chain need not

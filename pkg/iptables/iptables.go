@@ -9,6 +9,7 @@
 //   - command.go, machine.go: running the commands; lock.go: the lock that all users of iptables-legacy share; sole.go: one agent for
 //     each network namespace
 //   - stamp.go, stamp_legacy.go, stamp_nft.go: whether anything has changed, without reading everything
+//   - dormant.go: tables of nftables that somebody has made dormant
 //   - grace.go: waiting until no packet is in replaced chains
 //   - fake.go: a kernel for the tests of users
 //
@@ -76,6 +77,8 @@ type kernel interface {
 	// locked reports whether another process holds the lock now.
 	locked() bool
 	stamp(family Family, table string) (Stamp, error)
+	// activate makes a dormant table of nftables judge packets again; of any other table it changes nothing.
+	activate(family Family, table string) error
 	// contents is a digest of all bytes of a legacy table but its counters; zero for nftables.
 	contents(family Family, table string) ([16]byte, error)
 }

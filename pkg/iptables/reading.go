@@ -14,16 +14,21 @@ import (
 // Reading is a table as it was read, for Altered.
 type Reading struct {
 	Saved   *ruleset.Saved
+	dormant bool                      // see Stamp
 	digests map[string]ruleset.Digest // of our chains
 }
 
 // ReadAll returns a whole table without counters. Any goroutine may call it. It calls pause often; an error of pause ends it.
 func ReadAll(ctx context.Context, t *Table, pause func() error) (*Reading, error) {
+	stamp, err := t.kernel.stamp(t.family, t.name)
+	if err != nil {
+		return nil, fmt.Errorf("read %v: %w", t, err)
+	}
 	saved, err := t.saved(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reading{Saved: saved, digests: map[string]ruleset.Digest{}}
+	r := &Reading{Saved: saved, dormant: stamp.Dormant, digests: map[string]ruleset.Digest{}}
 	for i := range saved.Chains {
 		if err := pause(); err != nil {
 			return nil, err
@@ -40,6 +45,9 @@ func ReadAll(ctx context.Context, t *Table, pause func() error) (*Reading, error
 func (r *Reading) Altered(t *Table) (findings []Finding, skipped string) {
 	if t.former == nil || t.former.overrun {
 		return nil, "the agent has written too many chains during the reading"
+	}
+	if r.dormant {
+		findings = append(findings, Finding{What: dormant})
 	}
 	waiting := ""
 	names := map[string]bool{}

@@ -9,6 +9,8 @@ type Stamp struct {
 	// Generation is the number of the last transaction of nftables in this network namespace, Writes the number of observed
 	// transactions that have written into this table, Lost how often messages about transactions were lost.
 	Generation, Writes, Lost uint32
+	// Dormant: the chains of a table of nftables judge no packets, because somebody has given it that flag.
+	Dormant bool
 }
 
 // Shares of a CPU for looking for alterations, as one part in so many: routinely, and after transactions of ours, which cost as much
@@ -62,7 +64,7 @@ func (s Stamp) alone(before Stamp) bool {
 // others compares a Stamp with the last one. There was no transaction of ours between them.
 func (w *watch) others(now Stamp) {
 	switch {
-	case now.Entries != w.last.Entries || now.Size != w.last.Size || now.Writes != w.last.Writes:
+	case now.Entries != w.last.Entries || now.Size != w.last.Size || now.Writes != w.last.Writes || now.Dormant != w.last.Dormant:
 		w.suspect = true
 	case now.Lost != w.last.Lost && now.Generation != w.last.Generation:
 		w.unverified = true

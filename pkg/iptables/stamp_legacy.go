@@ -45,6 +45,13 @@ func (m *machine) stamp(family Family, table string) (Stamp, error) {
 	return stamp, err
 }
 
+func (m *machine) activate(family Family, table string) error {
+	if m.backend != NFT {
+		return nil
+	}
+	return m.transactions.activate(family, table)
+}
+
 func (m *machine) contents(family Family, table string) (digest [16]byte, err error) {
 	if m.backend == NFT {
 		return digest, nil

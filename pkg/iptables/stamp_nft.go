@@ -21,6 +21,7 @@ type transactions struct {
 	writes    map[nftTable]uint32 // transactions that have written into it
 	open      map[nftTable]bool   // written by the transaction whose end is yet to come
 	lost      uint32              // how often messages were lost
+	flags     map[nftTable]tableFlags
 }
 
 type nftTable struct {
@@ -45,11 +46,9 @@ func (t *transactions) stamp(family Family, table string) (Stamp, error) {
 	if err := t.drain(); err != nil {
 		return Stamp{}, err
 	}
-	key := nftTable{unix.NFPROTO_IPV4, table}
-	if family == V6 {
-		key.family = unix.NFPROTO_IPV6
-	}
-	return Stamp{Generation: generation, Writes: t.writes[key], Lost: t.lost}, nil
+	of := key(family, table)
+	flags, err := t.flagsOf(of, generation)
+	return Stamp{Generation: generation, Writes: t.writes[of], Lost: t.lost, Dormant: flags&tableDormant != 0}, err
 }
 
 func (t *transactions) listen() error {
@@ -69,7 +68,7 @@ func (t *transactions) listen() error {
 		return errors.Join(fmt.Errorf("listen to nftables: %w", err), questions.Close(), unix.Close(fd))
 	}
 	t.questions, t.socket = questions, os.NewFile(uintptr(fd), "nftables") // both close themselves when nothing refers to them
-	t.writes, t.open = map[nftTable]uint32{}, map[nftTable]bool{}
+	t.writes, t.open, t.flags = map[nftTable]uint32{}, map[nftTable]bool{}, map[nftTable]tableFlags{}
 	return nil
 }
 

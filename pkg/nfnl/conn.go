@@ -1,4 +1,4 @@
-// Package nfnl exchanges netlink messages with the netfilter subsystems of the kernel: ipset, conntrack, nflog. It handles the
+// Package nfnl exchanges netlink messages with the netfilter subsystems of the kernel: ipset, conntrack, nflog, nftables. It handles the
 // framing of messages and attributes, acknowledgements and dumps, but not the meaning of attributes in a subsystem.
 package nfnl
 

@@ -1,6 +1,7 @@
 package nfnl
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -46,10 +47,7 @@ func (c *Conn) doSome(requests []Request, errs []error, acknowledged int) {
 		if (i+1)%acknowledged == 0 || i == len(requests)-1 {
 			flags = unix.NLM_F_ACK
 		}
-		b = r.encode(b, flags, c.sequence)
-		for len(b)%4 != 0 {
-			b = append(b, 0)
-		}
+		b = align(r.encode(b, flags, c.sequence))
 	}
 	answered, last := make([]bool, len(requests)), len(requests)-1
 	failed := c.send(b)
@@ -67,6 +65,45 @@ func (c *Conn) doSome(requests []Request, errs []error, acknowledged int) {
 			errs[i] = failed
 		}
 	}
+}
+
+// Transaction sends requests as one batch of a subsystem that has transactions (nftables), which takes effect whole or not at all. The
+// requests have one Subsystem. It returns the first error.
+func (c *Conn) Transaction(requests ...Request) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	edge := Request{Command: unix.NFNL_MSG_BATCH_BEGIN, Resource: uint16(requests[0].Subsystem)}
+	first, last := c.sequence+1, c.sequence+uint32(len(requests))+1
+	b := edge.encode(nil, 0, first)
+	for i, r := range requests {
+		b = align(r.encode(b, unix.NLM_F_ACK, first+1+uint32(i)))
+	}
+	edge.Command = unix.NFNL_MSG_BATCH_END
+	c.sequence = last + 1
+	if err := c.send(edge.encode(b, 0, c.sequence)); err != nil {
+		return err
+	}
+	var refused error
+	for ended := false; !ended; {
+		err := c.messages(time.Now().Add(answerLimit), func(h header, body []byte) {
+			if h.kind != unix.NLMSG_ERROR || h.sequence-first > last+1-first {
+				return
+			}
+			refused = cmp.Or(refused, refusal(body))
+			ended = ended || h.sequence == last || refused != nil // before it begins or ends, the kernel answers only failures
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return refused
+}
+
+func align(b []byte) []byte {
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
 }
 
 // Get sends a request that the kernel answers with one message, and passes that to answer.

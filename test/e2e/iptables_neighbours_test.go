@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -186,6 +187,47 @@ func TestAFlushedRulesetIsWrittenAgain(t *testing.T) {
 			_, err := c.Node(0).Run(t.Context(), "", "nft", "flush", "ruleset")
 			return err
 		})
+	}
+	if r := live.Stop(); r.Errors > 0 || r.Connects != 1 {
+		t.Errorf("a live flow that policy allows: %+v", r)
+	}
+}
+
+// Somebody makes our tables dormant, so that the kernel asks none of their chains. They are active again soon, and after the start of an
+// agent that was not there meanwhile. While table mangle alone is dormant, table filter drops what is denied.
+func TestDormantTablesAreMadeActive(t *testing.T) {
+	testutil.RequireCommand(t, "nft")
+	testutil.RequireCommand(t, "iptables-nft-restore")
+	c := newCluster(t, oneNode, append([]string{"--dataplane", "iptables", "--iptables-backend", "nft"}, noResync...)...)
+	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(server, 1, 0)
+	open, _ := c.Serve(server.Host, openPort)
+	closed, _ := c.Serve(server.Host, closedPort)
+	sleep := func(tables ...string) func() error {
+		return func() error {
+			var errs []error
+			for _, table := range tables {
+				_, err := c.Node(0).Run(t.Context(), "add table ip "+table+" { flags dormant; }\n", "nft", "-f", "-")
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		}
+	}
+	live, err := echo.StartStream(client.Host, open.Addr4(), echo.StreamOptions{Interval: 2 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testMeddling(t, c, [2]*echo.Server{open, closed}, client, true, sleep("mangle"))
+	testMeddling(t, c, [2]*echo.Server{open, closed}, client, false, sleep("mangle", "filter"))
+	c.Agent(0).Kill()
+	if err := sleep("mangle", "filter")(); err != nil {
+		t.Fatal(err)
+	}
+	c.Agent(0).Start()
+	awaitProven(t, c.Agent(0), 2, "after an agent has found its tables dormant")
+	if got := echo.DialTCP(client.Host, closed.Addr4(), never/4); got.Established {
+		t.Error("a denied connection is established")
 	}
 	if r := live.Stop(); r.Errors > 0 || r.Connects != 1 {
 		t.Errorf("a live flow that policy allows: %+v", r)
