@@ -21,6 +21,7 @@ const (
 	twoProxy       = "two nodes, kube-proxy's rules, no policy"
 	twoProxyAgain  = "two nodes, kube-proxy's rules, no policy, again"
 	twoBPF         = "two nodes, kube-proxy's rules and BPF, 10 rules"
+	twoHooks       = "two nodes, kube-proxy's rules and empty programs on the hooks"
 	twoBPFAlone    = "two nodes, BPF, 10 rules, no kube-proxy"
 	twoBPFNoGuards = "two nodes, kube-proxy's rules and BPF, 10 rules, without the netfilter programs"
 )
@@ -45,6 +46,7 @@ func nodesConfigs() []config {
 	list := []config{
 		{name: twoBare, share: 1},
 		{name: twoProxy, share: 1, setUp: proxy},
+		both(emptyConfig(twoHooks, true)),
 		both(margayConfig(twoBPF, 10, false)),
 		both(withoutGuard(twoBPFNoGuards, 10)),
 		margayConfig(twoBPFAlone, 10, false),
@@ -81,7 +83,7 @@ func between(id, what string, s paired.Samples) []report.Result {
 		report.Required(id, what+": "+twoBPF+" / the same without BPF", "ratio", s.Ratio(twoBPF, twoProxy), mostBetween[id]),
 	}
 	for _, c := range []struct{ name, of string }{
-		{twoBPF, twoBare}, {twoBPFAlone, twoBare}, {twoProxy, twoBare}, {twoBPFNoGuards, twoProxy},
+		{twoBPF, twoBare}, {twoBPFAlone, twoBare}, {twoProxy, twoBare}, {twoHooks, twoProxy}, {twoBPFNoGuards, twoProxy}, {twoBPF, twoHooks},
 	} {
 		results = append(results, report.Info(id, what+": "+c.name+" / "+c.of, "ratio", s.Ratio(c.name, c.of)))
 	}

@@ -42,7 +42,7 @@ const (
 )
 
 func configs(o Options) []config {
-	list := []config{{name: bare, share: 1}, emptyConfig(hooks)}
+	list := []config{{name: bare, share: 1}, emptyConfig(hooks, false)}
 	for _, n := range o.Rules {
 		list = append(list, margayConfig(bpfName(n, false), n, false), margayConfig(bpfName(n, true), n, true))
 	}
