@@ -27,8 +27,19 @@ func (g *Graph) Flush() model.Changes {
 	if in.routes != nil {
 		g.owners.follow(in.routes.Routes)
 	}
-	for id := range g.endpointTable.update(in.endpoints) {
-		g.reconcileLocal(id, g.enforced(id))
+	known := func(profile string) bool {
+		return g.profiles.Get(profile) != nil && !g.dirty.profiles[profile].isGone()
+	}
+	affected := g.endpointTable.update(in.endpoints)
+	for _, id := range g.awaited.arrived(known) {
+		affected[id] = struct{}{}
+	}
+	for id := range affected {
+		ep := g.enforced(id)
+		if g.awaited.hold(id, ep, g.local.endpoints[id] != nil, known) {
+			ep = nil
+		}
+		g.reconcileLocal(id, ep)
 	}
 	g.coverSources()
 	g.sets.services.update(in.slices)

@@ -7,6 +7,7 @@
 //	endpoints.go, endpoint.go  the endpoints of the cluster; contents.go and addrs.go: what is kept of each, of which there may
 //	                           be very many. Indexes of package labelindex know which selectors match them
 //	owners.go, interfaces.go   which endpoint each address and interface is, of those that claim it
+//	awaited.go                 pods that are not enforced until their Namespace is known
 //	services.go, networksets.go  the other objects that addresses belong to; turning.go: large network sets change in parts
 //	setindex.go, definitions.go  what rules refer to; its parts find the members of the sets:
 //	selected.go, nodes.go,     by selector and named port, of nodes, of Services, and of addresses that are no further
@@ -40,6 +41,7 @@ import (
 type Graph struct {
 	inSync  bool
 	pending pending
+	awaited awaited
 	sets    *setIndex
 
 	// The state of the datastore, as of the last flush. Profile labels, endpoint slices and network sets' contents are
@@ -68,6 +70,7 @@ func New(node string, options ...Option) *Graph {
 	sets := newSetIndex()
 	endpoints := newEndpointTable(node, sets)
 	g := &Graph{
+		awaited:         awaited{pods: map[model.EndpointID]string{}},
 		sets:            sets,
 		endpointTable:   endpoints,
 		serviceTable:    newServiceTable(node, endpoints.owners, sets),

@@ -83,6 +83,12 @@ func (g *Graph) Odd() *Odd {
 	o := &Odd{claims: g.ServiceClaims()}
 	g.policyTable.addOdd(o)
 	g.endpointTable.addOdd(o)
+	for id, name := range g.awaited.pods {
+		namespace, _ := model.NamespaceOfProfile(name)
+		o.add(func() Problem {
+			return endpointProblem(MissingNamespace, id, fmt.Sprintf("Namespace %s is not known, so policies that its labels decide may be missing: the pod is closed until it is", namespace))
+		})
+	}
 	for id, ep := range g.local.endpoints {
 		for name := range ep.Group().Parents() {
 			if g.profiles.Get(name) == nil && !model.IsServiceAccountProfile(name) {

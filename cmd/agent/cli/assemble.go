@@ -81,7 +81,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		p.statuses = endpointstatus.New(c.EndpointStatusDir, p.health.Add("cni-files", 0), log)
 	}
 	p.loop = agent.New(agent.Options{
-		Node: c.Node, Source: source, Graph: calc.New(c.Node, calc.WithRoom(p.plane.Addresses)), Dataplane: p.plane, Log: log, Settings: layers, Files: files,
+		Node: c.Node, Source: source, Graph: calc.New(c.Node, graphOptions(c, p.plane.Addresses)...), Dataplane: p.plane, Log: log, Settings: layers, Files: files,
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
 		Looks: p.plane.Looks, Routes: p.plane.Routes,
 	})
@@ -93,6 +93,16 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		log.LogAttrs(context.Background(), slog.LevelInfo, "memory needed", p.plane.Memory...)
 	}
 	return p, nil
+}
+
+// graphOptions are those of the agent's graph; addresses is how many entries maps of addresses have. An API server has a Namespace for
+// every pod, but its watches are independent of each other. A directory or etcd may have pods alone.
+func graphOptions(c config.Config, addresses int) []calc.Option {
+	options := []calc.Option{calc.WithRoom(addresses)}
+	if c.Datastore == "kubernetes" {
+		options = append(options, calc.AwaitNamespaces())
+	}
+	return options
 }
 
 // reportChoice reports if the dataplane is not the preferred one, where people look: log, readiness, and an Event on the Node.
