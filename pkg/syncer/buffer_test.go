@@ -389,7 +389,7 @@ func policyOf(namespace string) model.PolicyUpdate {
 
 func noPolicyOf(namespace string) model.Update { return model.Absent(policyOf(namespace)) }
 
-// While a network set changes in parts, later updates and deletions of its namespace wait, and those of other namespaces do not. A newer version
+// While a network set changes in parts, later updates and deletions of its namespace wait, and those of other namespaces and of pods do not. A newer version
 // of the set comes after the deletions that wait.
 func TestWhatComesAfterALargeNetworkSetWaitsForIt(t *testing.T) {
 	type update = model.Update
@@ -410,7 +410,7 @@ func TestWhatComesAfterALargeNetworkSetWaitsForIt(t *testing.T) {
 		}
 		b.Put([]update{first, networkSet("a", "small", 2), policyOf("a"), model.Absent(pod("a")), noTier("gone"), noPolicyOf("gone"), policyOf("b"), tier("new", 1),
 			networkSet("b", "other", 1)})
-		drains("at first", first, noTier("gone"), noPolicyOf("gone"), policyOf("b"), tier("new", 1), networkSet("b", "other", 1))
+		drains("at first", first, model.Absent(pod("a")), noTier("gone"), noPolicyOf("gone"), policyOf("b"), tier("new", 1), networkSet("b", "other", 1))
 		b.Hold(map[string]bool{"a": true})
 		b.Put([]update{networkSet("a", "large", large+1), policyOf("")})
 		drains("while it changes", policyOf(""))
@@ -432,7 +432,7 @@ func TestWhatComesAfterALargeNetworkSetWaitsForIt(t *testing.T) {
 		default:
 			t.Errorf("%s: what was held is not announced", what)
 		}
-		drains("then", networkSet("a", "small", 2), policyOf("a"), model.Absent(pod("a")))
+		drains("then", networkSet("a", "small", 2), policyOf("a"))
 		drains("at last", networkSet("a", "large", large+1))
 	}
 }
@@ -491,13 +491,13 @@ func TestLargeNetworkSetsInTurnKeepNoDeletionOfOthers(t *testing.T) {
 	t.Errorf("these wait without end: %v", gone)
 }
 
-// A cluster-wide network set may replace what any author deletes.
+// A cluster-wide network set may replace what any author deletes, but the address of a pod that has gone is another pod's.
 func TestDeletionsWaitForAClusterWideNetworkSet(t *testing.T) {
 	b := NewBuffer()
-	b.Put([]model.Update{policyOf("a"), tier("gone", 1), model.InSync{}})
+	b.Put([]model.Update{policyOf("a"), tier("gone", 1), pod("a"), model.InSync{}})
 	b.Drain(100)
-	b.Put([]model.Update{networkSet("", "s", MostAddresses+1), noPolicyOf("a"), noTier("gone"), policyOf("b")})
-	for i, want := range []int{2, 0, 2} {
+	b.Put([]model.Update{networkSet("", "s", MostAddresses+1), noPolicyOf("a"), noTier("gone"), policyOf("b"), model.Absent(pod("a"))})
+	for i, want := range []int{3, 0, 2} {
 		if got := b.Drain(100); len(got) != want {
 			t.Errorf("Drain %d: %v, want %d", i+1, got, want)
 		}

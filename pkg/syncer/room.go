@@ -67,10 +67,10 @@ func (h holds) begin(u model.Update, before uint32) holds {
 }
 
 // keep reports whether an update waits for the end of such a change: what follows in the same namespace and may be meant for the set as it will
-// be, and deletions that the set concerns, since it may replace what is deleted.
+// be, and deletions that the set concerns, since it may replace what is deleted. Deletions of pods do not wait, as in scopes.concern.
 func (h holds) keep(u model.Update, present bool) bool {
 	if !present {
-		return h[scopeOf(u)] || h[""]
+		return !isPod(u) && (h[scopeOf(u)] || h[""])
 	}
 	sets, held := h[scopeOf(u)]
 	switch u.(type) {
@@ -80,13 +80,4 @@ func (h holds) keep(u model.Update, present bool) bool {
 		return held
 	}
 	return false
-}
-
-// isPolicy reports whether an update that waits does so for other policies alone, or behind a policy that does.
-func (h holds) isPolicy(u model.Update, present bool) bool {
-	if !present {
-		return !h[scopeOf(u)] && !h[""]
-	}
-	_, is := u.(model.PolicyUpdate)
-	return is && !h[scopeOf(u)]
 }

@@ -26,22 +26,28 @@ func scopeOf(u model.Update) string {
 	return ""
 }
 
-// scopes are namespaces of updates that wait, and "" if cluster-wide objects are meant, too. False: nothing but policies waits there.
-type scopes map[string]bool
+// scopes are namespaces of updates that wait, and "" if cluster-wide objects are meant, too.
+type scopes map[string]struct{}
 
 // concern reports whether what is still to come of them may replace the object of that scope which an update deletes. What a tenant writes
-// replaces nothing of others, so that deletions of others do not wait for it. Policies replace no pods.
+// replaces nothing of others, so that deletions of others do not wait for it. Deletions of pods wait for nothing: the address of a pod that
+// has gone may be that of a pod of another namespace by now.
 func (s scopes) concern(u model.Update, scope string) bool {
-	_, isPod := u.(model.EndpointUpdate)
-	all, is := s[scope]
-	return all || s[""] || is && !isPod
+	_, own := s[scope]
+	_, all := s[""]
+	return !isPod(u) && (own || all)
 }
 
-// with returns them with one more; all: not only its policies.
-func (s scopes) with(scope string, all bool) scopes {
+// with returns them with one more.
+func (s scopes) with(scope string) scopes {
 	if s == nil {
 		s = scopes{}
 	}
-	s[scope] = s[scope] || all
+	s[scope] = struct{}{}
 	return s
+}
+
+func isPod(u model.Update) bool {
+	_, is := u.(model.EndpointUpdate)
+	return is
 }
