@@ -34,8 +34,8 @@ func (o *Objects) ruleMatches(namespace string, r *RuleObject, pkt model.Packet)
 	if r.Protocol != nil {
 		protocol = protocolOf(*r.Protocol)
 	}
-	source := end{namespace, protocol, pkt, pkt.Src, pkt.SrcPort, false}
-	destination := end{namespace, protocol, pkt, pkt.Dst, pkt.DstPort, true}
+	source := end{namespace, protocol, pkt, pkt.Src, pkt.SrcPort, false, r.Action == "Deny"}
+	destination := end{namespace, protocol, pkt, pkt.Dst, pkt.DstPort, true, r.Action == "Deny"}
 	return o.sideHolds(&r.Source, source) && o.sideHolds(&r.Destination, destination)
 }
 
@@ -72,6 +72,7 @@ type end struct {
 	addr        netip.Addr
 	port        uint16
 	destination bool
+	denies      bool // the rule's action
 }
 
 func (o *Objects) sideHolds(s *SideObject, e end) bool {
@@ -81,7 +82,7 @@ func (o *Objects) sideHolds(s *SideObject, e end) bool {
 	things := o.thingsAt(e.addr)
 	positive := s.isPositive(e.namespace)
 	meant := func(t thing) bool {
-		return s.means(e.namespace, &t) && (s.NotSelector == "" || !holds(s.NotSelector, t.labels))
+		return s.means(e.namespace, &t) && (e.denies || !s.guesses(&t)) && (s.NotSelector == "" || !holds(s.NotSelector, t.labels))
 	}
 	switch {
 	case positive && !slices.ContainsFunc(things, meant):
@@ -124,6 +125,12 @@ func (s *SideObject) means(namespace string, t *thing) bool {
 		}
 	}
 	return s.Selector == "" || holds(s.Selector, t.labels)
+}
+
+// guesses reports whether the side's selector of namespaces would be about labels that are not known.
+func (s *SideObject) guesses(t *thing) bool {
+	selector := strings.TrimSpace(s.NamespaceSelector)
+	return selector != "" && selector != "all()" && selector != "global()" && t.labels["projectcalico.org/orchestrator"] == "k8s" && t.namespaceLabels["projectcalico.org/name"] == ""
 }
 
 // inNamespace reports whether a selector of namespaces holds of what the thing inherits from its own.

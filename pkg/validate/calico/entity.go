@@ -21,7 +21,8 @@ const (
 // sideAt converts one side of a rule.
 type sideAt struct {
 	ruleAt
-	name string
+	name   string
+	denies bool // the rule's action is Deny
 }
 
 func (c sideAt) path(field string) string { return c.ruleAt.path(c.name + "." + field) }
@@ -58,6 +59,9 @@ func (c sideAt) selectors(e *Entity) (positive, negative *selector.Selector) {
 	switch {
 	case namespaces != nil:
 		add(ofNamespaces(namespaces))
+		if !c.denies && !namespaces.IsAll() {
+			add(unlessUnknown(ofNamespaces(namespaces)))
+		}
 	case c.namespaced && (own != nil || negative != nil || byAccount):
 		add(inNamespace(c.namespace))
 	}

@@ -12,6 +12,7 @@ import (
 const (
 	inShop  = `projectcalico.org/namespace == "shop"`
 	inAny   = `has(projectcalico.org/namespace)`
+	isKnown = `!(projectcalico.org/orchestrator == "k8s" && !has(pcns.projectcalico.org/name))`
 	account = `projectcalico.org/serviceaccount`
 )
 
@@ -99,7 +100,8 @@ func TestSelectorsOfASide(t *testing.T) {
 		"notSelector":            {"notSelector: has(a)", "{" + inShop + " && !has(a)}", "!{has(a)}"},
 		"both":                   {"selector: has(a), notSelector: has(b)", "{" + inShop + " && has(a) && !has(b)}", "{has(a) && !has(b)}"},
 		"namespaces":             {"namespaceSelector: 'env == \"p\"'", `{pcns.env == "p"}`, `{pcns.env == "p"}`},
-		"namespaces, selector":   {"namespaceSelector: 'env == \"p\" || all()', selector: has(a)", "{(pcns.env == \"p\" || " + inAny + ") && has(a)}", "{(pcns.env == \"p\" || " + inAny + ") && has(a)}"},
+		"namespaces, selector":   {"namespaceSelector: 'env == \"p\" || all()', selector: has(a)", "{(pcns.env == \"p\" || " + inAny + ") && " + isKnown + " && has(a)}", "{(pcns.env == \"p\" || " + inAny + ") && " + isKnown + " && has(a)}"},
+		"namespaces by what not": {"namespaceSelector: 'env != \"p\"'", `{pcns.env != "p" && ` + isKnown + "}", `{pcns.env != "p" && ` + isKnown + "}"},
 		"all namespaces":         {"namespaceSelector: all()", "{" + inAny + "}", "{" + inAny + "}"},
 		"global":                 {"namespaceSelector: ' global() ', selector: has(a)", "{!" + inAny + " && has(a)}", "{!" + inAny + " && has(a)}"},
 		"namespaces, not":        {"namespaceSelector: all(), notSelector: has(b)", "{" + inAny + " && !has(b)}", "{" + inAny + " && !has(b)}"},

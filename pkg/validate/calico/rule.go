@@ -85,8 +85,8 @@ func (c ruleAt) convert(r *Rule) model.Rule {
 	} else if r.ICMP != nil && m.Protocol != nil && !isICMP(*m.Protocol) {
 		c.reject(c.path("icmp"), "needs protocol ICMP or ICMPv6, not %s", model.ProtocolName(*m.Protocol))
 	}
-	m.Source = sideAt{c, "source"}.convert(&r.Source, !c.list.ingress)
-	m.Destination = sideAt{c, "destination"}.convert(&r.Destination, c.list.ingress)
+	m.Source = sideAt{c, "source", m.Action == model.Deny}.convert(&r.Source, !c.list.ingress)
+	m.Destination = sideAt{c, "destination", m.Action == model.Deny}.convert(&r.Destination, c.list.ingress)
 	c.checkPorts(r, m.Protocol)
 	c.checkFamilies(r, &m)
 	if r.HTTP != nil {

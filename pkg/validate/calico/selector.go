@@ -59,6 +59,15 @@ func ofNamespaces(s *selector.Selector) *selector.Selector {
 	return s.Prefixed(validate.PrefixNamespace).ReplaceAll(inOne)
 }
 
+// unlessUnknown excludes pods whose Namespace is not known, if s selects those by what its labels are not: they may be others. Nil: it does not.
+func unlessUnknown(s *selector.Selector) *selector.Selector {
+	if !s.Matches(selector.Map(map[string]string{validate.LabelNamespace: "unknown"})) {
+		return nil
+	}
+	unknown := selector.And(selector.Equal(validate.LabelOrchestrator, validate.OrchestratorK8s), selector.Not(selector.Has(validate.PrefixNamespace+validate.LabelName)))
+	return selector.Not(unknown)
+}
+
 // ofServiceAccounts turns a selector of service accounts into one of the pods that run as them.
 func ofServiceAccounts(s *selector.Selector) *selector.Selector {
 	return s.Prefixed(validate.PrefixServiceAccount).ReplaceAll(selector.Has(validate.LabelServiceAccount))
