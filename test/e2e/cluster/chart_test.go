@@ -222,7 +222,8 @@ func testAgent(t *testing.T, all objects) {
 		t.Errorf("the mounts are %v", agent["volumeMounts"])
 	}
 	for values, want := range map[string]string{`healthAddress: "off"`: "[]", "healthAddress: 0.0.0.0:80": "[:80 :80]",
-		`healthAddress: ":81"`: "[:81 :81]", "healthAddress: 10.0.0.1:82": "[10.0.0.1:82 10.0.0.1:82]"} {
+		`healthAddress: ":81"`: "[127.0.0.1:81 127.0.0.1:81]", "healthAddress: localhost:83": "[127.0.0.1:83 127.0.0.1:83]",
+		`healthAddress: "[::]:84"`: "[:84 :84]", "healthAddress: 10.0.0.1:82": "[10.0.0.1:82 10.0.0.1:82]"} {
 		if got := fmt.Sprint(mustChart(t, values).probed(t)); got != want {
 			t.Errorf("%s: probes ask %s, want %s", values, got, want)
 		}

@@ -48,12 +48,17 @@ annotations: # the checksum has a change of settings replace the agents
 {{- end -}}
 {{- end -}}
 
+{{/* The host of an address HOST:PORT as the agent reads it: without brackets, and an IP address where it is empty or localhost. */}}
+{{- define "margay.host" -}}
+{{- $host := regexReplaceAll ":[0-9]+$" . "" | trimPrefix "[" | trimSuffix "]" -}}
+{{- has $host (list "" "localhost") | ternary "127.0.0.1" $host -}}
+{{- end -}}
+
 {{/* Where the probes ask. An address that stands for all of the node's leaves the host to the kubelet. */}}
 {{- define "margay.probed" -}}
 {{- $address := .Values.healthAddress | default "127.0.0.1:9096" -}}
-{{- $port := regexFind "[0-9]+$" $address -}}
-{{- $host := trimSuffix (printf ":%s" $port) $address | trimPrefix "[" | trimSuffix "]" -}}
-{{- if not (has $host (list "" "0.0.0.0" "::")) }}host: {{ $host | quote }}, {{ end }}port: {{ $port }}
+{{- $host := include "margay.host" $address -}}
+{{- if not (has $host (list "0.0.0.0" "::")) }}host: {{ $host | quote }}, {{ end }}port: {{ regexFind "[0-9]+$" $address }}
 {{- end -}}
 
 {{/* The agents' settings: what values ask for in words, then what they list. */}}
