@@ -279,7 +279,7 @@ func TestWhatASettingSaysOfItsValuesIsTrue(t *testing.T) {
 			}
 		}
 	}
-	for name, bad := range map[string]string{"resync-every": "1 minute", "mark-mask": "0xg", "map-size": "a", "tunnel-ports": "a",
+	for name, bad := range map[string]string{"resync-every": "1 minute", "mark-mask": "0xg", "map-size": "ct4=1,ct6=0", "tunnel-ports": "a",
 		"interface-prefix": "toolongaprefix", "instance": "v1.2", "health-address": "localhost", "flow-quota": "many"} {
 		if s := find(name); regexp.MustCompile(s.Pattern).MatchString(bad) {
 			t.Errorf("%s: %q is like %q", name, bad, s.Pattern)

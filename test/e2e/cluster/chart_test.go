@@ -68,6 +68,7 @@ func TestTheChartRefusesValues(t *testing.T) {
 		`settings: {datastore: directory}`:                                  "datastore",
 		`settings: {LOG_LEVEL: debug}`:                                      "LOG_LEVEL",
 		`settings: {map-size: [a=1]}`:                                       "map-size",
+		`settings: {map-size: "ct4=1000,ct6=0"}`:                            "map-size",
 		`settings: {log-level: loud}`:                                       "log-level",
 		`settings: {log-levle: debug}`:                                      "log-levle",
 		`settings: {timeout-udp: 1 minute}`:                                 "timeout-udp",
@@ -78,6 +79,9 @@ func TestTheChartRefusesValues(t *testing.T) {
 		`image: {digest: "0123"}`:                                           "digest",
 		`fullnameOverride: Margay`:                                          "fullnameOverride",
 		`healthAddress: localhost`:                                          "healthAddress",
+		`dataplane: iptables`:                                               "dataplane: iptables needs iptables: true",
+		`etcd: {endpoints: "https://a:2379", user: u}`:                      "need etcd.secret",
+		`etcd: {endpoints: "https://a:2379", clientCertificate: true}`:      "need etcd.secret",
 		`apiServer: {host: a, port: 0}`:                                     "port",
 		`extraEnv: {GOGC: "50"}`:                                            "extraEnv",
 		`extraVolumeMounts: [{name: a}]`:                                    "mountPath",
@@ -86,13 +90,36 @@ func TestTheChartRefusesValues(t *testing.T) {
 		`metrics: {prometheusRule: {enabled: true}}`:                        "metrics.prometheusRule needs metrics.address",
 		`metrics: {podMonitor: {interval: "1 minute"}}`:                     "interval",
 		`{besideCalico: true, iptables: true}`:                              "besideCalico with iptables needs settings.iptables-mark-mask",
-		`{besideCalico: true, dataplane: iptables}`:                         "besideCalico with iptables needs settings.iptables-mark-mask",
+		`{besideCalico: true, dataplane: iptables, iptables: true}`:         "besideCalico with iptables needs settings.iptables-mark-mask",
 		`nodeSelector: {a: true}`:                                           "nodeSelector",
 		`resources: {request: {cpu: 1}}`:                                    "request",
 		`updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}`: "maxSurge",
 	} {
 		if _, err := charted(values); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%s: %v, want an error about %s", values, err, reason)
+		}
+	}
+}
+
+// TestTheChartTakesTheAddressesThatAgentsTake: those of probes and metrics. The chart takes off in lower case only.
+func TestTheChartTakesTheAddressesThatAgentsTake(t *testing.T) {
+	agentTakes := func(address string) bool {
+		_, _, err := config.New(config.Local{Host: "n", Environment: []string{"MARGAY_HEALTH_ADDRESS=" + address, "MARGAY_METRICS_ADDRESS=" + address}})
+		return err == nil
+	}
+	for address, want := range map[string]bool{
+		"": true, "off": true, ":9097": true, "localhost:9097": true, "0.0.0.0:9097": true, "192.168.10.250:65535": true, "[::]:9097": true,
+		"[fd00::1]:9097": true, "[::ffff:10.0.0.1]:1": true,
+		"9097": false, ":0": false, "0.0.0.0:0": false, "0.0.0.0:65536": false, "10.0.0.256:80": false, "10.0.0:80": false, "node.example:80": false,
+		"::1:80": false, "[a]:80": false, "http://10.0.0.1:80": false, "127.0.0.1:": false, "127.0.0.1": false,
+	} {
+		for _, values := range []string{"healthAddress: %q", "metrics: {address: %q}"} {
+			if _, err := charted(fmt.Sprintf(values, address)); (err == nil) != want {
+				t.Errorf(values+": %v, want it taken: %v", address, err, want)
+			}
+		}
+		if got := agentTakes(address); got != want {
+			t.Errorf("agents take %q: %v, want %v", address, got, want)
 		}
 	}
 }

@@ -63,13 +63,19 @@ annotations: # the checksum has a change of settings replace the agents
 
 {{/* The agents' settings: what values ask for in words, then what they list. */}}
 {{- define "margay.settings" -}}
-{{- if and .Values.besideCalico (or .Values.iptables (eq .Values.dataplane "iptables")) (not (hasKey .Values.settings "iptables-mark-mask")) }}
+{{- if and (eq .Values.dataplane "iptables") (not .Values.iptables) }}
+{{- fail "dataplane: iptables needs iptables: true: the image with iptables, the capability NET_RAW and the lock of iptables" }}
+{{- end }}
+{{- if and .Values.besideCalico .Values.iptables (not (hasKey .Values.settings "iptables-mark-mask")) }}
 {{- fail "besideCalico with iptables needs settings.iptables-mark-mask: the default mark bits of the iptables dataplane, 0xffff0000, are those of Calico's agent Felix. Name 12 or more bits that are next to each other and that nothing else uses" }}
 {{- end }}
 MARGAY_DATAPLANE: {{ .Values.dataplane | quote }}
 MARGAY_DATASTORE: {{ ternary "etcd" "kubernetes" (ne .Values.etcd.endpoints "") }}
 {{- with .Values.etcd }}
 {{- if .endpoints }}
+{{- if and (or .user .clientCertificate) (not .secret) }}
+{{- fail "etcd.user and etcd.clientCertificate need etcd.secret, the Secret with the password or the certificate" }}
+{{- end }}
 MARGAY_ETCD_ENDPOINTS: {{ .endpoints | quote }}
 {{- if .secret }}
 MARGAY_ETCD_CA_FILE: /etc/margay/etcd/ca.crt
