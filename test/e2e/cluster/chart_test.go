@@ -101,6 +101,19 @@ func TestTheChartRefusesValues(t *testing.T) {
 	}
 }
 
+// TestTheChartRefusesMonitorsOfMetricsThatPrometheusCannotReach: those that are off or on loopback.
+func TestTheChartRefusesMonitorsOfMetricsThatPrometheusCannotReach(t *testing.T) {
+	for address, refused := range map[string]bool{"": true, "off": true, ":9097": true, "localhost:9097": true, "127.0.0.1:9097": true, "127.1.2.3:9097": true,
+		"[::1]:9097": true, "0.0.0.0:9097": false, "[::]:9097": false, "10.0.0.1:9097": false, "[fd00::1]:9097": false} {
+		for _, what := range []string{"podMonitor", "prometheusRule"} {
+			_, err := charted(fmt.Sprintf("metrics: {address: %q, %s: {enabled: true}}", address, what))
+			if (err != nil) != refused || refused && !strings.Contains(err.Error(), "metrics."+what+" needs metrics.address") {
+				t.Errorf("%s of metrics at %q: %v, want it refused: %v", what, address, err, refused)
+			}
+		}
+	}
+}
+
 // TestTheChartTakesTheAddressesThatAgentsTake: those of probes and metrics. The chart takes off in lower case only.
 func TestTheChartTakesTheAddressesThatAgentsTake(t *testing.T) {
 	agentTakes := func(address string) bool {

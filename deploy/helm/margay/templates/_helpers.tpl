@@ -54,6 +54,15 @@ annotations: # the checksum has a change of settings replace the agents
 {{- has $host (list "" "localhost") | ternary "127.0.0.1" $host -}}
 {{- end -}}
 
+{{/* The port at which Prometheus reaches the agents. It takes a list: the root, the value that needs it. */}}
+{{- define "margay.scraped" -}}
+{{- $address := (index . 0).Values.metrics.address -}}
+{{- if or (has $address (list "" "off")) (regexMatch "^(127[.].*|::1)$" (include "margay.host" $address)) -}}
+{{- fail (printf "%s needs metrics.address, at which Prometheus reaches the agents, not on loopback: 0.0.0.0:9097 for instance. Without it Prometheus finds no agent" (index . 1)) -}}
+{{- end -}}
+{{ regexFind "[0-9]+$" $address }}
+{{- end -}}
+
 {{/* Where the probes ask. An address that stands for all of the node's leaves the host to the kubelet. */}}
 {{- define "margay.probed" -}}
 {{- $address := .Values.healthAddress | default "127.0.0.1:9096" -}}
