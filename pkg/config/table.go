@@ -64,7 +64,7 @@ var enforcementSettings = []*Setting{
 	toggle("allow-encap-from-workloads", Reopen, func(c *Config) *bool { return &c.AllowEncap },
 		"judge tunnels that pods make (IP-in-IP, GRE, UDP to a tunnel's port) as other traffic instead of dropping them").
 		from(felixEncap, fieldVXLANAllowed, fieldIPIPAllowed),
-	number("vxlan-port", Reopen, func(c *Config) *uint16 { return &c.VXLANPort }, parsePort, "UDP port of VXLAN").from(felixAsIs("vxlanPort"), "vxlanPort"),
+	number("vxlan-port", Reopen, func(c *Config) *uint16 { return &c.VXLANPort }, parsePort, "UDP port of VXLAN; 0: none").from(felixAsIs("vxlanPort"), "vxlanPort"),
 	newSettingOf("tunnel-ports", Reopen, func(c *Config) *[]uint16 { return &c.TunnelPorts }, parsePorts, printPorts,
 		slices.Equal[[]uint16],
 		"additional UDP ports of tunnels, separated by commas, or off").like(portsPattern),
@@ -117,7 +117,7 @@ var reportingSettings = []*Setting{
 	toggle("events", Restart, func(c *Config) *bool { return &c.Events },
 		"report rejected objects to their owners in Kubernetes Events (with datastore kubernetes)"),
 	number("event-rate", Reopen, func(c *Config) *uint32 { return &c.EventRate }, parseCount,
-		"verdict events per second and CPU"),
+		"verdict events per second and CPU; 0: none"),
 }
 
 // timeout is the timeout of flows in one state; key is that state's in bpfConntrackTimeouts.
