@@ -42,7 +42,7 @@ type Loop struct {
 
 	observers []observer // all of those below that observe are among them
 	status    *statusBox
-	closed    *closedInterfaces
+	faults    nodeFaults
 	node      *surroundings
 }
 
@@ -50,9 +50,9 @@ type Loop struct {
 func New(o Options) *Loop {
 	l := &Loop{source: o.Source, reports: syncer.NewReports(), inbox: newInbox(o.Node), graph: o.Graph, dataplane: o.Dataplane,
 		settings: newSettings(o.Settings, o.Files), routes: routes{next: o.Routes, awaited: o.Routes != nil},
-		queries: make(chan query), status: newStatusBox(), closed: newClosedInterfaces(o.Node, o.Log, o.Graph.Nodes)}
+		queries: make(chan query), status: newStatusBox(), faults: newNodeFaults(o)}
 	o.Graph.InParts(syncer.MostAddresses)
-	l.observers = newObservers(o, l.reports, l.status, l.closed)
+	l.observers = newObservers(o, l.reports, l.status, l.faults)
 	l.node = newSurroundings(o.Looks, o.Health.Add("node", 0), o.Log)
 	return l
 }

@@ -46,7 +46,7 @@ type observer interface {
 }
 
 // newObservers are all of them, in the order in which they observe a pass.
-func newObservers(o Options, reports *syncer.Reports, status *statusBox, closed *closedInterfaces) []observer {
+func newObservers(o Options, reports *syncer.Reports, status *statusBox, faults nodeFaults) []observer {
 	list := []observer{
 		status,
 		newConfigLog(o.Log, o.Level),
@@ -58,7 +58,7 @@ func newObservers(o Options, reports *syncer.Reports, status *statusBox, closed 
 	if o.Statuses != nil {
 		list = append(list, &cniFiles{files: o.Statuses})
 	}
-	list = append(list, closed, newProbes(o, closed)) // probes ask which interfaces are closed
+	list = append(list, faults.closed, faults.absent, newProbes(o, faults)) // probes ask about the interfaces
 	if o.Events != nil {
 		list = append(list, &owners{reporter: o.Events, reports: reports, metrics: o.Metrics, node: o.Node})
 	}

@@ -27,12 +27,12 @@ const (
 type probes struct {
 	loop, datastore, policy *health.Component
 	missing                 missingNode
-	closed                  *closedInterfaces
+	faults                  nodeFaults
 }
 
-func newProbes(o Options, closed *closedInterfaces) *probes {
+func newProbes(o Options, faults nodeFaults) *probes {
 	return &probes{loop: o.Health.Add("loop", loopTimeout), datastore: o.Health.Add("datastore", 0), policy: o.Health.Add("policy", 0),
-		missing: missingNode{node: o.Node, log: o.Log}, closed: closed}
+		missing: missingNode{node: o.Node, log: o.Log}, faults: faults}
 }
 
 // Observe implements observer.
@@ -47,7 +47,7 @@ func (p *probes) Observe(o Outcome) {
 		datastore.Detail = strings.TrimPrefix(datastore.Detail+"; "+text, "; ")
 	}
 	p.datastore.Report(datastore)
-	p.policy.Report(policyHealth(o.Status, o.States, p.closed.unready()))
+	p.policy.Report(policyHealth(o.Status, o.States, p.faults.unready()))
 }
 
 // datastoreHealth is live whatever the datastore does: a new process would not find it in a better state.
@@ -121,16 +121,16 @@ func (m *missingNode) check(f *Facts, now time.Time) string {
 	return text
 }
 
-// policyHealth is ready if policy is enforced; unless cutOff says that all pods of this node are cut off.
-func policyHealth(s Status, states []dataplane.EndpointStatus, cutOff string) health.Report {
+// policyHealth is ready if policy is enforced; unless fault says what is wrong with all pods of this node.
+func policyHealth(s Status, states []dataplane.EndpointStatus, fault string) health.Report {
 	switch {
 	case s.Error != "":
 		return health.Report{Live: true, Detail: "not fully enforced, the previous policy stays in force: " + s.Error}
 	case !s.InSync:
 		return health.Report{Live: true, Detail: "nothing is enforced before the first full snapshot of the datastore"}
 	}
-	if cutOff != "" {
-		return health.Report{Live: true, Detail: cutOff}
+	if fault != "" {
+		return health.Report{Live: true, Detail: fault}
 	}
 	detail := fmt.Sprintf("%d of %d endpoints enforced", enforcedOf(states), len(states))
 	if held := countOf(states, func(e dataplane.EndpointStatus) bool { return e.Condition == dataplane.Held }); held > 0 {

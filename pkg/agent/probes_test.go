@@ -38,7 +38,7 @@ func TestProbesKnowAtOnceWhetherPolicyIsEnforced(t *testing.T) {
 func TestEveryPassShowsThatTheLoopIsLive(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a := health.New(func() time.Time { return now })
-	p := newProbes(Options{Health: a}, newClosedInterfaces("n", slog.New(slog.DiscardHandler), nil))
+	p := newProbes(Options{Health: a}, nodeFaults{closed: newClosedInterfaces("n", slog.New(slog.DiscardHandler), nil), absent: &absentInterfaces{}})
 	for range 10 {
 		now = now.Add(loopTimeout)
 		if !a.Live() {

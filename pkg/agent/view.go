@@ -25,7 +25,7 @@ type View struct {
 }
 
 func (l *Loop) view() View {
-	return View{Graph: l.graph, Settings: l.settings.layers, dataplane: l.dataplane, states: waitingStates(l.states, l.progress.waiting()), closed: l.closed.list, node: l.nodeProblems(),
+	return View{Graph: l.graph, Settings: l.settings.layers, dataplane: l.dataplane, states: waitingStates(l.states, l.progress.waiting()), closed: l.faults.closed.list, node: l.nodeProblems(),
 		synced: l.settings.synced}
 }
 
@@ -54,7 +54,7 @@ func programmed(c dataplane.Condition) bool {
 
 // nodeProblems returns the problems of this node that are not about the datastore.
 func (l *Loop) nodeProblems() []validate.Problem {
-	return append(l.closed.problems(), l.node.problems(l.closed.node)...)
+	return append(l.faults.problems(), l.node.problems(l.faults.closed.node)...)
 }
 
 type query struct {

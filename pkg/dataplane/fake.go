@@ -41,13 +41,13 @@ type FakeState struct {
 
 // FakeSettings say how a Fake behaves.
 type FakeSettings struct {
-	Delay               time.Duration // how long an Apply takes
-	ApplyErr            error         // the error of Apply for
-	Failures            int           // so many calls; negative: until Reopen
-	Held                *HeldBack     // what an Apply that does everything answers; nil: nothing is held back
-	SweepErr, ReopenErr error         // the errors of Sweep and Reopen
-	ConfigureErr        error         // the error of Configure; then it does nothing
-	Interfaces          map[string]uint32
+	Delay               time.Duration     // how long an Apply takes
+	ApplyErr            error             // the error of Apply for
+	Failures            int               // so many calls; negative: until Reopen
+	Held                *HeldBack         // what an Apply that does everything answers; nil: nothing is held back
+	SweepErr, ReopenErr error             // the errors of Sweep and Reopen
+	ConfigureErr        error             // the error of Configure; then it does nothing
+	Interfaces          map[string]uint32 // not nil: endpoints of others have none
 	Ready               map[string]bool
 }
 
@@ -176,7 +176,7 @@ func (f *Fake) Configure(c Config) error {
 // Wake implements Dataplane.
 func (f *Fake) Wake() <-chan struct{} { return f.wake }
 
-// Endpoints implements Dataplane: every applied policy is enforced.
+// Endpoints implements Dataplane: every applied policy is enforced, unless its interface is not there.
 func (f *Fake) Endpoints() []EndpointStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,6 +185,9 @@ func (f *Fake) Endpoints() []EndpointStatus {
 		s := EndpointStatus{ID: id, Iface: policy.Iface, Addrs: policy.Addrs, Ifindex: 1, Condition: Enforced}
 		if len(f.waiting) > 0 {
 			s.Condition = Pending
+		}
+		if _, there := f.settings.Interfaces[policy.Iface]; f.settings.Interfaces != nil && !there {
+			s.Ifindex, s.Condition = 0, NoInterface
 		}
 		all = append(all, s)
 	}
