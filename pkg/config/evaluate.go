@@ -106,6 +106,9 @@ func (e *evaluation) datastore(names []string) {
 func (e *evaluation) fromFelix(object, field, written string, s *Setting, merged felixValues) {
 	key := keptKey{object, s.Name}
 	v, note, err := readFelix(s, merged)
+	if err == nil && s.Name == interfacePrefix {
+		err = closesUplink(v.text, e.layers.uplinks)
+	}
 	if err != nil {
 		e.complain(object, field, fmt.Sprintf("%q: %v", written, err), s)
 		if old, ok := e.layers.kept[key]; ok {

@@ -13,6 +13,7 @@ import (
 // Layers are the sources of values, and the configuration in force. Not safe for concurrent use.
 type Layers struct {
 	host             string
+	uplinks          []string
 	file, env, flags map[string]given
 	objects          map[string]*model.Configuration
 	labels           map[string]string // of this node
@@ -50,9 +51,10 @@ func Between(from, to Config) Change {
 }
 
 // New evaluates the local layers, before the datastore is read. Warnings are about variables of the environment that
-// belong to no setting. The error has one line for each value that is not valid and each unknown name, with its source.
+// belong to no setting. The error has one line for each value that is not valid or cannot be used here and each unknown name, with its
+// source.
 func New(local Local) (l *Layers, warnings []string, err error) {
-	l = &Layers{host: local.Host, objects: map[string]*model.Configuration{}, kept: map[keptKey]given{}}
+	l = &Layers{host: local.Host, uplinks: local.Uplinks, objects: map[string]*model.Configuration{}, kept: map[keptKey]given{}}
 	var errs [3]error
 	l.flags, errs[0] = local.flags()
 	l.env, warnings, errs[1] = local.environment()
@@ -61,6 +63,9 @@ func New(local Local) (l *Layers, warnings []string, err error) {
 		return nil, warnings, err
 	}
 	l.evaluate()
+	if err := l.check(); err != nil {
+		return nil, warnings, err
+	}
 	l.nodeName, l.used = l.Config().Node, l.file
 	return l, warnings, nil
 }
@@ -73,8 +78,14 @@ func (l *Layers) SetFile(f *File) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
+	before := l.file
 	l.file = values
 	change := l.evaluate()
+	if err := l.check(); err != nil {
+		l.file, l.fileErr = before, err
+		l.evaluate()
+		return Change{}, err
+	}
 	if change.Effect != Restart {
 		l.used = values
 	}

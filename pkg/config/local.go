@@ -13,6 +13,7 @@ import (
 // Local is the part of the configuration that the machine has: file, environment and flags.
 type Local struct {
 	Host        string   // the host's name, which is the node's unless another is given
+	Uplinks     []string // names of the interfaces by which the node's default routes lead, when the process started
 	File        *File    // nil: there is none
 	Environment []string // NAME=value, as the system has them; an empty value is the same as none
 	Flags       []Flag   // in the order given

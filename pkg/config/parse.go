@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/margay-project/margay/pkg/dataplane"
 )
@@ -113,6 +114,9 @@ const maxPrefix = 8
 func parsePrefix(text string) (string, error) {
 	if text == "" || len(text) > maxPrefix {
 		return "", fmt.Errorf("want 1 to %d characters", maxPrefix)
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return r == '/' || unicode.IsSpace(r) }) {
+		return "", errors.New("no name of an interface has a slash or white space")
 	}
 	return text, nil
 }

@@ -168,7 +168,7 @@ const (
 	markPattern     = `^(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0?[oO]?[0-9_]+)$`
 	sizesPattern    = `^ *[^=, ]+=0*[1-9][0-9]* *(, *([^=, ]+=0*[1-9][0-9]* *)?)*$`
 	portsPattern    = `^([oO][fF][fF]| *[0-9]+ *(, *[0-9]+ *)*)$`
-	prefixPattern   = `^.{1,8}$`
+	prefixPattern   = `^[^/\s]{1,8}$`
 	instancePattern = `^[0-9A-Za-z_-]{0,64}$`
 )
 

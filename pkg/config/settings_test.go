@@ -279,6 +279,11 @@ func TestWhatASettingSaysOfItsValuesIsTrue(t *testing.T) {
 			}
 		}
 	}
+	for _, bad := range []string{"", "a/b", "a b", "eni\t", "eni\n", "\u00a0"} {
+		if _, err := find(interfacePrefix).parse(bad); err == nil {
+			t.Errorf("interface-prefix %q is taken", bad)
+		}
+	}
 	for name, bad := range map[string]string{"resync-every": "1 minute", "mark-mask": "0xg", "map-size": "ct4=1,ct6=0", "tunnel-ports": "a",
 		"interface-prefix": "toolongaprefix", "instance": "v1.2", "health-address": "localhost", "flow-quota": "many"} {
 		if s := find(name); regexp.MustCompile(s.Pattern).MatchString(bad) {

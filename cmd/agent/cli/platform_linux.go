@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/node"
 )
@@ -28,6 +29,15 @@ func iptablesWithout() string {
 			"get no network; start margay run, or remove it with margay cleanup --instance \"\""
 	}
 	return ""
+}
+
+// uplinks are the interfaces by which default routes of this network namespace lead. If they cannot be read, nothing is refused for them.
+func uplinks() []string {
+	names, err := attach.Uplinks(attach.WatchOptions{})
+	if err != nil {
+		return nil
+	}
+	return names
 }
 
 // mapLayout is the version of the pinned state.

@@ -1,0 +1,38 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// interfacePrefix is the name of the setting.
+const interfacePrefix = "interface-prefix"
+
+// closesUplink returns why a prefix of workload interfaces cannot be used on a node with these uplinks; nil: it can. An interface with the
+// prefix that is no pod's is closed.
+func closesUplink(prefix string, uplinks []string) error {
+	named := slices.DeleteFunc(slices.Clone(uplinks), func(name string) bool { return !strings.HasPrefix(name, prefix) })
+	if len(named) == 0 {
+		return nil
+	}
+	return fmt.Errorf("also names %s, by which the node's default route leads: it would be closed", strings.Join(named, " and "))
+}
+
+// check reports values in force that cannot be used, each with its source.
+func (l *Layers) check() error {
+	prefix := find(interfacePrefix)
+	v := l.state.inForce(prefix)
+	if err := closesUplink(v.text, l.uplinks); err != nil {
+		return fmt.Errorf("%s %w", v.named(prefix), err)
+	}
+	return nil
+}
+
+// named is a value in an error, with its setting and its source.
+func (v given) named(s *Setting) string {
+	if flag := "--" + s.Name; v.source == flag {
+		return fmt.Sprintf("%s %q", flag, v.text)
+	}
+	return fmt.Sprintf("%s %q (%s)", s.Name, v.text, v.source)
+}
