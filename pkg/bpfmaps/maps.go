@@ -3,6 +3,7 @@ package bpfmaps
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,14 +83,20 @@ func OpenPinned(o Options) (*Maps, error) {
 	return m.open(false)
 }
 
+// CheckSizes says which of the sizes cannot be set, and why; nil: all can.
+func CheckSizes(entries map[string]uint32) error {
+	_, err := sized(entries)
+	return err
+}
+
 // sized is the specification of all maps and programs, with the sizes wanted.
 func sized(entries map[string]uint32) (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadMargay()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
 	}
-	for name, size := range entries {
-		ms := spec.Maps[name]
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		ms, size := spec.Maps[name], entries[name]
 		switch {
 		case ms == nil:
 			return nil, fmt.Errorf("--map-size %s=%d: no map has this name; want one of %s", name, size, strings.Join(resizable(spec), ", "))

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
@@ -52,7 +53,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	p := &process{config: layers.Config(), log: log, health: health.New(time.Now),
 		flows: flows.NewHub(flows.Kept)}
 	c := p.config
-	source, err := p.openSource()
+	source, err := p.prepare()
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +121,29 @@ func (p *process) reportChoice(name string) {
 	}
 }
 
+// prepare finds what can be found wrong with the settings before anything is opened in the kernel, and opens the datastore. It changes nothing
+// and talks to no server, so that margay check does the same.
+func (p *process) prepare() (syncer.Source, error) {
+	if err := bpfmaps.CheckSizes(p.config.MapSizes); err != nil { // with every dataplane: auto may choose another one tomorrow
+		return nil, err
+	}
+	return p.openSource()
+}
+
+// unusable is why no agent can start with settings that are valid each by itself; nil: nothing is known. That there is no directory of
+// manifests does not count: margay check is for nodes that have none yet, too.
+func unusable(c config.Config) error {
+	p := &process{config: c, log: slog.New(slog.DiscardHandler)}
+	_, err := p.prepare()
+	if errors.Is(err, errNoDirectory) {
+		return nil
+	}
+	return err
+}
+
+// errNoDirectory says that the datastore is a directory, and which one is not said.
+var errNoDirectory = errors.New("--datastore directory needs --dir, the directory of manifests")
+
 // openSource opens the datastore, and what else goes with its kind.
 func (p *process) openSource() (syncer.Source, error) {
 	switch p.config.Datastore {
@@ -129,7 +153,7 @@ func (p *process) openSource() (syncer.Source, error) {
 		return etcdSource(p.config.Etcd, p.pods(), p.log)
 	}
 	if p.config.Dir == "" {
-		return nil, errors.New("--datastore directory needs --dir, the directory of manifests")
+		return nil, errNoDirectory
 	}
 	return directory.New(p.config.Dir, p.pods(), p.log), nil
 }

@@ -73,6 +73,17 @@ func TestCheckReadsTheFileOfSettings(t *testing.T) {
 	}
 	n.want(1, []string{"configuration", "PROBLEM", file + ": no such file or directory"}, "check")
 
+	for settings, why := range map[string]string{
+		"map-size: nosuch=5\n":                         "--map-size nosuch=5: no map has this name; want one of ",
+		"map-size: nosuch=5\ndataplane: iptables\n":    "--map-size nosuch=5: no map has this name; want one of ",
+		"datastore: etcd\n":                            "--datastore etcd needs --etcd-endpoints",
+		"datastore: kubernetes\nkubeconfig: /nosuch\n": "/nosuch",
+	} {
+		n.write(file, settings)
+		n.want(1, []string{"configuration", "PROBLEM", why}, "check")
+		n.want(2, []string{why}, "run")
+	}
+
 	n.write(file, "log-level: warn\n")
 	n.start()
 	n.write(file, "log-level: loud\n")

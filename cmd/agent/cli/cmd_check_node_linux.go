@@ -24,7 +24,7 @@ func (o *checkOptions) node(cmd *cobra.Command, report *checkReport) error {
 		return errors.New("check this node: this needs root; margay check --dir checks manifests without root")
 	}
 	ctx := cmd.Context()
-	c, unusable, err := o.config(cmd)
+	c, refused, err := o.config(cmd)
 	if err != nil {
 		return err
 	}
@@ -44,8 +44,8 @@ func (o *checkOptions) node(cmd *cobra.Command, report *checkReport) error {
 			found.Reason += ": " + why
 		}
 	}
-	if unusable != nil && errors.Is(asked, inspect.ErrNotRunning) { // an agent that runs reports it by itself
-		found.Checks = append(found.Checks, node.Result{Name: "configuration", Detail: strings.ReplaceAll(unusable.Error(), "\n", "; ")})
+	if refused != nil && errors.Is(asked, inspect.ErrNotRunning) { // an agent that runs reports it by itself
+		found.Checks = append(found.Checks, node.Result{Name: "configuration", Detail: strings.ReplaceAll(refused.Error(), "\n", "; ")})
 	}
 	agent, err := of.agent(ctx, report, answer, asked)
 	if err != nil {
@@ -56,21 +56,24 @@ func (o *checkOptions) node(cmd *cobra.Command, report *checkReport) error {
 	return nil
 }
 
-// config returns the settings that an agent started now would have. unusable is why its file or directory cannot be read: then they are
-// those of the rest. Without valid flags and variables there is nothing to check.
-func (o *checkOptions) config(cmd *cobra.Command) (c config.Config, unusable, err error) {
-	layers, warnings, unusable := o.settings.layers()
-	if unusable != nil {
+// config returns the settings that an agent started now would have. refused is why it would not start with them: its file or directory
+// cannot be read, and then they are those of the rest, or no agent can start with them. Without valid flags and variables there is nothing
+// to check.
+func (o *checkOptions) config(cmd *cobra.Command) (c config.Config, refused, err error) {
+	layers, warnings, refused := o.settings.layers()
+	if refused != nil {
 		if layers, err = o.settings.layersWithoutFile(); err != nil {
 			return c, nil, err
 		}
-		return layers.Config(), unusable, nil
+		return layers.Config(), refused, nil
 	}
 	for _, w := range warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "margay: warning:", w)
 	}
-	unusable = withDirectory(cmd.Context(), cmd.ErrOrStderr(), layers)
-	return layers.Config(), unusable, nil
+	if refused = withDirectory(cmd.Context(), cmd.ErrOrStderr(), layers); refused == nil {
+		refused = unusable(layers.Config())
+	}
+	return layers.Config(), refused, nil
 }
 
 // agent asks the running agent for the problems of its objects. answer and err are what it has answered about its status.
