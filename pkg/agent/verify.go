@@ -34,7 +34,7 @@ func NewVerifier(l *Loop, k verify.Kernel, m *metrics.Metrics, log *slog.Logger)
 	return &Verifier{loop: l, kernel: k, metrics: m, log: log}
 }
 
-// dueEvery is the interval at which Repeat checks whether a verification is due.
+// dueEvery is the interval at which Repeat checks whether a verification is due. The setting verify-every takes no shorter one.
 const dueEvery = 10 * time.Second
 
 // Repeat verifies all endpoints at the configured interval, until ctx ends. A nil Verifier does nothing.

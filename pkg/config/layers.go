@@ -70,7 +70,8 @@ func New(local Local) (l *Layers, warnings []string, err error) {
 	return l, warnings, nil
 }
 
-// SetFile replaces the file; nil: there is none any more. On an error the values of the last valid file stay. The
+// SetFile replaces the file; nil: there is none any more. On an error, also of values that cannot be used together, the values of the last
+// valid file stay. The
 // node's name stays as it was when the process started.
 func (l *Layers) SetFile(f *File) (Change, error) {
 	values, err := f.read()

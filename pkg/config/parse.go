@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/bits"
 	"net/netip"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -223,6 +224,14 @@ const off = "off"
 func parseOff(text string) (string, error) {
 	if strings.EqualFold(text, off) {
 		return "", nil
+	}
+	return text, nil
+}
+
+// parseStatusDir takes an absolute path: the CNI plugin that reads the files has another working directory.
+func parseStatusDir(text string) (string, error) {
+	if text, _ = parseOff(text); text != "" && !path.IsAbs(text) {
+		return "", errors.New("want a path that begins with /, or off")
 	}
 	return text, nil
 }

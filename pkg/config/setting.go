@@ -162,14 +162,15 @@ const (
 
 // Patterns of values, in the syntax that Go and JSON Schema share.
 const (
-	durationPattern = `^[+]?(0|([0-9]+[.]?[0-9]*(ns|us|µs|ms|s|m|h))+)$`
-	numberPattern   = `^[0-9]+$`
-	addressPattern  = `^([oO][fF][fF]|.*:[0-9]+)$`
-	markPattern     = `^(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0?[oO]?[0-9_]+)$`
-	sizesPattern    = `^ *[^=, ]+=0*[1-9][0-9]* *(, *([^=, ]+=0*[1-9][0-9]* *)?)*$`
-	portsPattern    = `^([oO][fF][fF]| *[0-9]+ *(, *[0-9]+ *)*)$`
-	prefixPattern   = `^[^/\s]{1,8}$`
-	instancePattern = `^[0-9A-Za-z_-]{0,64}$`
+	durationPattern  = `^[+]?(0|([0-9]+[.]?[0-9]*(ns|us|µs|ms|s|m|h))+)$`
+	numberPattern    = `^[0-9]+$`
+	addressPattern   = `^([oO][fF][fF]|.*:[0-9]+)$`
+	markPattern      = `^(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0?[oO]?[0-9_]+)$`
+	sizesPattern     = `^ *[^=, ]+=0*[1-9][0-9]* *(, *([^=, ]+=0*[1-9][0-9]* *)?)*$`
+	portsPattern     = `^([oO][fF][fF]| *[0-9]+ *(, *[0-9]+ *)*)$`
+	prefixPattern    = `^[^/\s]{1,8}$`
+	instancePattern  = `^[0-9A-Za-z_-]{0,64}$`
+	statusDirPattern = `^([oO][fF][fF]|/.*)$`
 )
 
 // like says what valid values look like.
@@ -219,6 +220,20 @@ func toggle(name string, e Effect, at func(*Config) *bool, usage string) *Settin
 // duration takes a duration of at least least.
 func duration(name string, e Effect, at func(*Config) *time.Duration, least time.Duration, usage string) *Setting {
 	parse := func(text string) (time.Duration, error) { return parseDuration(text, least) }
+	s := newSetting(name, e, at, parse, printDuration, usage)
+	s.Type, s.Pattern = typeDuration, durationPattern
+	return s
+}
+
+// zeroOr takes 0, or a duration of at least least.
+func zeroOr(name string, e Effect, at func(*Config) *time.Duration, least time.Duration, usage string) *Setting {
+	parse := func(text string) (time.Duration, error) {
+		d, err := parseDuration(text, 0)
+		if err == nil && d > 0 && d < least {
+			err = fmt.Errorf("want 0s, or a duration of at least %s", printDuration(least))
+		}
+		return d, err
+	}
 	s := newSetting(name, e, at, parse, printDuration, usage)
 	s.Type, s.Pattern = typeDuration, durationPattern
 	return s

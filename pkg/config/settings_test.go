@@ -20,7 +20,7 @@ func samples(t *testing.T, s Setting) [2]string {
 	t.Helper()
 	particular := map[string][2]string{
 		"datastore": {"kubernetes", "directory"}, "dataplane": {"bpf", "auto"}, "log-level": {"debug", "warn"},
-		"health-address": {"off", "[::1]:80"}, "metrics-address": {"off", ":81"}, "endpoint-status-dir": {"/a/endpoint-status", "off"},
+		"health-address": {"127.0.0.1:82", "[::1]:80"}, "verify-every": {"1h", "0s"}, "metrics-address": {"off", ":81"}, "endpoint-status-dir": {"/a/endpoint-status", "off"},
 		"interface-prefix": {"tap", "eni"}, "mark-mask": {"0xe0000000", "0x00000007"}, "iptables-mark-mask": {"0xfff00000", "0x0fff0000"},
 		"masquerade-mark": {"0x00000001", "0x00000000"}, "iptables-backend": {"legacy", "nft"}, "map-size": {"a=1,b=2", "c=3"},
 		"etcd-endpoints":       {"https://a:2379,https://b:2379", "http://[fd00::1]:2379"},

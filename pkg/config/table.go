@@ -76,12 +76,15 @@ var enforcementSettings = []*Setting{
 		"walk rules in the kernel instead of using decision tables (slow; for comparison)"),
 }
 
+// leastVerifyEvery is how often the agent looks whether a verification is due.
+const leastVerifyEvery = 10 * time.Second
+
 // limitSettings bound flows and maps, and how often the agent compares the kernel's state.
 var limitSettings = []*Setting{
 	duration("resync-every", Live, func(c *Config) *time.Duration { return &c.ResyncEvery }, time.Millisecond,
 		"how often the state in the kernel is compared with the desired state, and repaired"),
-	duration("verify-every", Live, func(c *Config) *time.Duration { return &c.VerifyEvery }, 0,
-		"how often margay verify is run by the agent itself, for the metrics and the log; 0s: never"),
+	zeroOr("verify-every", Live, func(c *Config) *time.Duration { return &c.VerifyEvery }, leastVerifyEvery,
+		"how often margay verify is run by the agent itself, for the metrics and the log, at least 10s; 0s: never"),
 	repeatable(newSettingOf("map-size", Restart, func(c *Config) *map[string]uint32 { return &c.MapSizes }, parseMapSizes, printMapSizes,
 		maps.Equal[map[string]uint32],
 		"NAME=ENTRIES, the size of a map, as in ct4=1000000 (repeatable, or separated by commas)")).like(sizesPattern),
@@ -111,8 +114,8 @@ var reportingSettings = []*Setting{
 		"count dropped packets by endpoint and direction in the metrics: two series for each endpoint that drops any"),
 	toggle("pprof", Restart, func(c *Config) *bool { return &c.PProf },
 		"serve profiles of the agent at the health address, /debug/pprof"),
-	newSetting("endpoint-status-dir", Restart, func(c *Config) *string { return &c.EndpointStatusDir }, parseOff, printOff,
-		"directory in which each pod whose policy is enforced has a file, for the CNI plugin, or off").
+	newSetting("endpoint-status-dir", Restart, func(c *Config) *string { return &c.EndpointStatusDir }, parseStatusDir, printOff,
+		"directory in which each pod whose policy is enforced has a file, for the CNI plugin, or off").like(statusDirPattern).
 		from(felixStatusDir, "endpointStatusPathPrefix"),
 	toggle("events", Restart, func(c *Config) *bool { return &c.Events },
 		"report rejected objects to their owners in Kubernetes Events (with datastore kubernetes)"),

@@ -18,21 +18,3 @@ func closesUplink(prefix string, uplinks []string) error {
 	}
 	return fmt.Errorf("also names %s, by which the node's default route leads: it would be closed", strings.Join(named, " and "))
 }
-
-// check reports values in force that cannot be used, each with its source.
-func (l *Layers) check() error {
-	prefix := find(interfacePrefix)
-	v := l.state.inForce(prefix)
-	if err := closesUplink(v.text, l.uplinks); err != nil {
-		return fmt.Errorf("%s %w", v.named(prefix), err)
-	}
-	return nil
-}
-
-// named is a value in an error, with its setting and its source.
-func (v given) named(s *Setting) string {
-	if flag := "--" + s.Name; v.source == flag {
-		return fmt.Sprintf("%s %q", flag, v.text)
-	}
-	return fmt.Sprintf("%s %q (%s)", s.Name, v.text, v.source)
-}

@@ -70,7 +70,7 @@ func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
 	values := map[string]string{"text": "x", "number": "77", "bool": "true", "duration": "77s"}
 	words := map[string]string{"default-endpoint-to-host-action": "Drop", "existing-connections": "keep", "mid-flow": "strict",
 		"mark-mask": "0xe0000000", "iptables-mark-mask": "0xfff00000", "masquerade-mark": "0x1", "iptables-backend": "nft", "map-size": "a=5", "log-level": "debug", "dataplane": "bpf", "datastore": "kubernetes",
-		"health-address": "off", "metrics-address": "off", "events": "false", "pod-ips-from-annotations": "calico",
+		"health-address": "off", "metrics-address": "off", "events": "false", "endpoint-status-dir": "/x", "pod-ips-from-annotations": "calico",
 		"tunnel-ports": "off", "workload-source-spoofing": "Any", "etcd-endpoints": "https://a:2379"}
 	before := config.Defaults().Config
 	for _, s := range config.Settings() {
