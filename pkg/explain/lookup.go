@@ -126,7 +126,14 @@ func (l lookup) pod(n name, orService bool) (found, error) {
 		return found{}, fmt.Errorf("%s%s; the names of %d pods begin with it: %s; give one of them, or deploy/NAME for all pods of a workload",
 			what, n.pod(), len(pods), shortened(names))
 	}
-	return found{}, fmt.Errorf("%s%s has its own IP address (host-network and finished pods have none)%s", what, n.pod(), meant(l.graph, n, orService))
+	if n.likeAddress() {
+		return found{}, fmt.Errorf("%s is not an IP address", n.text)
+	}
+	hint := meant(l.graph, n, orService)
+	if hint == "" && n.likeDomain() {
+		hint = "; names outside of the cluster are not resolved: give the address"
+	}
+	return found{}, fmt.Errorf("%s%s has its own IP address (host-network and finished pods have none)%s", what, n.pod(), hint)
 }
 
 func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {

@@ -34,6 +34,14 @@ var kindWords = map[string]string{
 // kindOf is the kind that a word means; empty: it is no kind.
 func kindOf(word string) string { return kindWords[strings.ToLower(word)] }
 
+// likeAddress reports whether a name is most likely an IPv4 address that is written wrong: four numbers with dots.
+func (n name) likeAddress() bool {
+	return strings.Count(n.text, ".") == 3 && strings.Trim(n.text, "0123456789.") == ""
+}
+
+// likeDomain reports whether a name may be one of the world's DNS: it has a dot, and nothing says that it is of the cluster.
+func (n name) likeDomain() bool { return n.alone && n.kind == "" && strings.Contains(n.name, ".") }
+
 // parseName reads NAME, NAMESPACE/NAME, KIND/NAME, NAMESPACE/KIND/NAME or KIND/NAMESPACE/NAME.
 func parseName(text, namespace string) (name, error) {
 	if namespace == "" {

@@ -36,6 +36,7 @@ func executeFrom(ctx context.Context, args []string, stdin io.Reader, stdout, st
 	cmd.SetIn(stdin)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
+	knownCommandsOnly(cmd)
 	err := cmd.ExecuteContext(ctx)
 	if err == nil {
 		return 0

@@ -19,6 +19,7 @@ func TestADataplaneThatRecordsIsEnoughForTools(t *testing.T) {
 		return code == 0 && decode[inspect.StatusReport](t, out).Endpoints == 2
 	}, "the agent to know two pods")
 	n.want(0, []string{"record"}, "show", "status", "-o", "json")
+	n.want(0, []string{"ready: policy of 2 endpoints is recorded and not enforced"}, "show", "status")
 	n.want(0, []string{"shop/db", "shop/web", "recorded only"}, "show", "endpoints", "-o", "wide")
 	n.want(0, []string{"Allow", "tcp", "app=web"}, "show", "rules", "shop/db")
 	n.want(1, []string{"deny"}, "explain", "shop/web", "shop/db:81")

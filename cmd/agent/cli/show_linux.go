@@ -152,7 +152,7 @@ func writeStatus(w io.Writer, s *inspect.StatusReport) error {
 	if !s.Applied.IsZero() {
 		t.add("last applied", fmt.Sprintf("%s, took %s", s.Applied.Format(time.RFC3339), brief(time.Duration(s.TookSeconds*float64(time.Second)))))
 	}
-	t.add("applied", fmt.Sprintf("%d times, %d of them failed", s.Applies, s.Failed))
+	t.add("applied", fmt.Sprintf("%s, %d of them failed", count(int(s.Applies), "time"), s.Failed))
 	if s.InSync {
 		t.add("endpoints", fmt.Sprintf("%d, %d of them enforced", s.Endpoints, s.Enforced))
 		t.add("closed interfaces", strconv.Itoa(s.Closed))
@@ -213,6 +213,9 @@ func inheritedText(s *inspect.StatusReport) string {
 
 // enforcedText says of how many endpoints policy is enforced.
 func enforcedText(s *inspect.StatusReport) string {
+	if s.Dataplane == "record" {
+		return fmt.Sprintf("policy of %s is recorded and not enforced", count(s.Endpoints, "endpoint"))
+	}
 	text := fmt.Sprintf("policy of %s is enforced", count(s.Endpoints, "endpoint"))
 	if rest := s.Endpoints - s.Enforced; rest == 1 {
 		text = fmt.Sprintf("policy of %d of %s is enforced, 1 is not yet", s.Enforced, count(s.Endpoints, "endpoint"))

@@ -111,6 +111,8 @@ rejected  a.yaml:3: Pod shop/x  spec   wrong
 func TestStatusText(t *testing.T) {
 	for want, s := range map[string]inspect.StatusReport{
 		"ready: policy of 2 endpoints is enforced": {InSync: true, Ready: true, EndpointCounts: inspect.EndpointCounts{Endpoints: 2, Enforced: 2}},
+		"ready: policy of 1 endpoint is recorded and not enforced": {InSync: true, Ready: true, Agent: inspect.Agent{Dataplane: "record"},
+			EndpointCounts: inspect.EndpointCounts{Endpoints: 1}},
 		"ready: policy of 3 of 5 endpoints is enforced, 2 are not yet, 1 interface without a pod closed": {InSync: true, Ready: true,
 			EndpointCounts: inspect.EndpointCounts{Endpoints: 5, Enforced: 3, Closed: 1}},
 		"not ready: policy: 2 interfaces of pods are closed":                                                                                                   {InSync: true, NotReady: []string{"policy: 2 interfaces of pods are closed"}},
@@ -130,6 +132,13 @@ func TestStatusText(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
+	}
+}
+
+func TestStatusOfAnAgentThatHasAppliedOnce(t *testing.T) {
+	s := inspect.StatusReport{Attempts: inspect.Attempts{Applies: 1}}
+	if got := text(t, func(w io.Writer) error { return writeStatus(w, &s) }); !strings.Contains(got, "1 time, 0 of them failed") {
+		t.Errorf("no count of 1 in\n%s", got)
 	}
 }
 

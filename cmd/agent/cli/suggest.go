@@ -25,6 +25,36 @@ func subcommandOnly(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s; see %s --help", text, cmd.CommandPath())
 }
 
+// knownCommandsOnly has help and completion, which cobra makes, answer an unknown command as others do. The output of cmd must be set: that of
+// completion is its.
+func knownCommandsOnly(cmd *cobra.Command) {
+	cmd.InitDefaultHelpCmd()
+	cmd.InitDefaultCompletionCmd()
+	for _, c := range cmd.Commands() {
+		switch c.Name() {
+		case "completion":
+			c.Args, c.RunE = subcommandOnly, help
+		case "help":
+			c.Run, c.RunE = nil, helpAbout
+		}
+	}
+}
+
+// helpAbout prints the help of the command that the arguments name.
+func helpAbout(cmd *cobra.Command, args []string) error {
+	about, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	if about.HasAvailableSubCommands() {
+		if err := subcommandOnly(about, rest); err != nil {
+			return err
+		}
+	}
+	about.InitDefaultHelpFlag()
+	return about.Help()
+}
+
 // noArguments is the Args function of a command that has none. meant is the flag that people look for who give one; empty: there
 // is no such flag.
 func noArguments(meant string) cobra.PositionalArgs {
