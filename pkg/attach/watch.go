@@ -81,7 +81,7 @@ type session interface {
 func keepUp(ctx context.Context, what string, s session, logger *slog.Logger) {
 	for err := s.follow(ctx); ctx.Err() == nil; err = s.follow(ctx) {
 		for ctx.Err() == nil {
-			logger.Warn("netlink subscription restarts", "watching", what, "error", err)
+			logger.Warn("netlink subscription restarts", "watching", what, "err", err)
 			if err = s.open(); err == nil {
 				break
 			}

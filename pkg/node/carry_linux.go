@@ -126,8 +126,8 @@ func (l *replacedBPF) learn(kernel handover.Kernel, as iptables.Learned) error {
 	if done.Left > 0 {
 		l.log.Warn("there is no room for some flows of the BPF dataplane: each is judged as if it began", "flows", done.Left)
 	}
-	l.log.Info("flows of the BPF dataplane are known", "added", done.Inserted, "turned round", done.Turned, "of former connections", done.Former,
-		"marked", done.Marked, "of unknown openers", done.Lone)
+	l.log.Info("flows of the BPF dataplane are known", "added", done.Inserted, "turnedRound", done.Turned, "ofFormerConnections", done.Former,
+		"marked", done.Marked, "ofUnknownOpeners", done.Lone)
 	return err
 }
 

@@ -32,17 +32,17 @@ func enoughMemory(c config.Config, log *slog.Logger) (later []slog.Attr, err err
 		return nil, nil
 	}
 	maps := chargedMaps(mapsMemory(all), mapsMemory(missing), limit.Bytes)
-	attrs := []slog.Attr{slog.String("maps", mib(maps.Empty)), slog.String("maps-full", mib(maps.Full)),
+	attrs := []slog.Attr{slog.String("maps", mib(maps.Empty)), slog.String("mapsFull", mib(maps.Full)),
 		slog.String("agent", mib(agentLeast)+" to "+mib(agentUsual))}
 	if limit.None() {
 		return append(attrs, slog.String("limit", "none")), nil
 	}
-	attrs = append(attrs, slog.String("limit", mib(limit.Bytes)), slog.String("limit-file", "/"+limit.File))
+	attrs = append(attrs, slog.String("limit", mib(limit.Bytes)), slog.String("limitFile", "/"+limit.File))
 	warning, err := judgeMemory(maps.Empty, limit.Bytes, "/"+limit.File)
 	if err == nil && os.Getenv("GOMEMLIMIT") == "" {
 		soft := softLimit(maps.Empty, maps.Full, limit.Bytes)
 		debug.SetMemoryLimit(int64(soft))
-		attrs = append(attrs, slog.String("go-limit", mib(soft)))
+		attrs = append(attrs, slog.String("goLimit", mib(soft)))
 	}
 	log.LogAttrs(context.Background(), slog.LevelInfo, "memory needed", attrs...)
 	if warning != "" {

@@ -112,7 +112,7 @@ func (d *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 		started := time.Now()
 		touched, unquiet, err := b.drain(started)
 		if err != nil {
-			d.log.Warn("events of the directory were lost, reading all of it", "directory", d.tree.root, "error", err)
+			d.log.Warn("events of the directory were lost, reading all of it", "directory", d.tree.root, "err", err)
 		}
 		changed := d.scan(touched, unquiet, err != nil)
 		now := time.Now()
@@ -141,7 +141,7 @@ func (d *Source) openWatch() (<-chan fsnotify.Event, <-chan error, func()) {
 	d.tree.watch = w.Add
 	return w.Events, w.Errors, func() {
 		if err := w.Close(); err != nil {
-			d.log.Warn("closing the watch of the directory failed", "directory", d.tree.root, "error", err)
+			d.log.Warn("closing the watch of the directory failed", "directory", d.tree.root, "err", err)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (s *Source) begin(ctx context.Context, c connection) (stream, error) {
 	other := s.at.cluster != 0 && (at.cluster != s.at.cluster || at.revision < s.at.revision)
 	if other {
 		s.log.Warn("etcd has another history of writes than before, as when it is restored from a snapshot; listing it again",
-			"revision", at.revision, "revision-before", s.at.revision)
+			"revision", at.revision, "revisionBefore", s.at.revision)
 		s.complete = false
 		s.objects.moved()
 	}

@@ -48,7 +48,7 @@ func (s *statuses) failed(why string, expected bool) {
 	if !row.Listed {
 		meanwhile = "nothing new is enforced before it has been listed"
 	}
-	s.log.Warn("etcd cannot be followed, will try again; "+meanwhile, "error", why)
+	s.log.Warn("etcd cannot be followed, will try again; "+meanwhile, "err", why)
 }
 
 // failing is the state of the datastore while it cannot be used.

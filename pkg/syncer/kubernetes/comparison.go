@@ -64,7 +64,7 @@ func (c *comparison) step(ctx context.Context, now time.Time) {
 		only, err := c.onlyInSecond(ctx)
 		if err != nil {
 			c.due = now.Add(jitter(firstComparison))
-			c.kind.log.Debug("the second of Calico's groups cannot be compared with the first; the agent tries again later", "error", c.kind.source.client.Explain(err))
+			c.kind.log.Debug("the second of Calico's groups cannot be compared with the first; the agent tries again later", "err", c.kind.source.client.Explain(err))
 			return
 		}
 		was := len(c.hidden) > 0

@@ -127,7 +127,7 @@ func (g *gate) search(l *look, suspicion error) {
 		if !logged && (unknown || patienceWith(err) != silentPatience) {
 			logged = true
 			g.log.Warn("the API server cannot be reached or is not ready; the last known state of the cluster stays in force, will try again",
-				"error", g.explain(err), "after", g.explain(suspicion))
+				"err", g.explain(err), "after", g.explain(suspicion))
 		}
 		limit := lastProbe
 		switch {

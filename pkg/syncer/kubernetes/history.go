@@ -48,7 +48,7 @@ func (h *history) isBehind(ctx context.Context, of api, outage int, version uint
 	if behind = newest != 0 && newest < version; behind && h.logged < outage {
 		h.logged = outage
 		h.log.Warn("the API server has lost the end of its history, as when its etcd is restored from a backup; the agent lists everything again",
-			"version", newest, "version-before", version)
+			"version", newest, "versionBefore", version)
 	}
 	return behind, err
 }

@@ -192,7 +192,7 @@ func (k *kind) complain() {
 	case !k.status.Listed:
 		meanwhile = "policy is enforced without it"
 	}
-	k.log.Warn("a kind of object cannot be followed, will try again; "+meanwhile, "error", k.status.Error)
+	k.log.Warn("a kind of object cannot be followed, will try again; "+meanwhile, "err", k.status.Error)
 }
 
 // works notes that the kind, which has been listed, is followed again.

@@ -139,7 +139,7 @@ func (a *agent) complaints(from int64) (lines []string) {
 			continue
 		}
 		text := fmt.Sprint(fields["level"], " ", fields["msg"])
-		for _, key := range []string{"kind", "object", "field", "error", "err", "reason", "after"} {
+		for _, key := range []string{"kind", "object", "field", "err", "reason", "after"} {
 			if v, ok := fields[key]; ok {
 				text += fmt.Sprintf(" %s=%v", key, v)
 			}
