@@ -13,9 +13,6 @@ import (
 // crowdName is the name to which Crowd gives very many numbers.
 const crowdName = "http"
 
-// crowdsName is the name to which Crowds gives very many numbers. Only destinations of rules have it: source ports would make too many columns.
-const crowdsName = "crowd"
-
 // Crowd adds to a drawn model pods of one namespace that give a name of ports about as many numbers as count (§7), and a policy
 // with rules that name it.
 func Crowd(t *rapid.T, updates []model.Update) []model.Update {
@@ -63,45 +60,7 @@ func Crowd(t *rapid.T, updates []model.Update) []model.Update {
 	return append(updates, model.PolicyUpdate{Key: key, Policy: p}, model.InSync{})
 }
 
-// probedCrowds is how many of the pods that Crowds makes are on the first node, and to how many CrowdProbes draws packets.
-const probedCrowds = 3
-
-// Crowds adds to a drawn model pods of many namespaces that give a name of ports about as many numbers as count before the shares of
-// namespaces become smaller (§7), and a policy with a rule that names it.
-func Crowds(t *rapid.T, updates []model.Update) []model.Update {
-	updates = slices.Clone(updates[:len(updates)-1]) // without InSync
-	for i := range rapid.IntRange(3, 9).Draw(t, "namespaces") {
-		updates = append(updates, crowdOf(t, i))
-	}
-	p := &model.Policy{Tier: "t1", Order: 1, Selector: drawSelector(t), AppliesIngress: true, AppliesEgress: true}
-	for _, list := range []*[]model.Rule{&p.Ingress, &p.Egress} {
-		r := model.Rule{Action: one(t, []model.Action{model.Allow, model.Deny, model.Pass}, "action")}
-		if chance(t, 3, "negated") {
-			r.Destination.NotNamedPorts = []string{crowdsName}
-		} else {
-			r.Destination.NamedPorts = []string{crowdsName}
-		}
-		*list = append(*list, r)
-	}
-	key := model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "crowd"}
-	return append(updates, model.PolicyUpdate{Key: key, Policy: p}, model.InSync{})
-}
-
-// crowdOf is a pod of the i-th namespace, crowd-a and so on. It gives the name numbers of its own, and some that its neighbour gives it.
-func crowdOf(t *rapid.T, i int) model.EndpointUpdate {
-	namespace := fmt.Sprintf("crowd-%c", 'a'+i)
-	e := &model.Endpoint{
-		Node: fmt.Sprintf("node%d", min(i/probedCrowds, 1)), Iface: namespace, Profiles: []string{"kns." + namespace},
-		Addrs:  []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(110 + i)})},
-		Labels: map[string]string{"projectcalico.org/namespace": namespace, "a": one(t, labelValues, "label of the crowd")},
-	}
-	for n := range rapid.SampledFrom([]int{20, 140, 140, 200}).Draw(t, "numbers") {
-		e.Ports = append(e.Ports, model.NamedPort{Name: crowdsName, Protocol: model.ProtoTCP, Port: uint16(10_000 + 140*i + n)})
-	}
-	return model.EndpointUpdate{ID: model.WorkloadID(namespace, "crowd"), Endpoint: e}
-}
-
-// CrowdProbes draws packets between the endpoints and the pods that Crowd or Crowds made, at numbers that they declare.
+// CrowdProbes draws packets between the endpoints and the pods that Crowd made, at numbers that they declare.
 func CrowdProbes(t *rapid.T, updates []model.Update) (probes []Probe) {
 	var crowd, all []model.EndpointUpdate
 	var declared []model.NamedPort
@@ -116,7 +75,6 @@ func CrowdProbes(t *rapid.T, updates []model.Update) (probes []Probe) {
 			crowd, declared = append(crowd, e), append(declared, e.Endpoint.Ports...)
 		}
 	}
-	crowd = crowd[:min(len(crowd), probedCrowds)]
 	slices.SortFunc(declared, func(a, b model.NamedPort) int {
 		return int(a.Protocol)<<16 + int(a.Port) - int(b.Protocol)<<16 - int(b.Port)
 	})

@@ -140,14 +140,13 @@ func (c *Cluster) exposes(names []string, proto *uint8, sel *selector.Selector, 
 	if !model.HasPorts(pkt.Protocol) {
 		return false
 	}
-	counting := c.countingOf(proto, sel)
 	for _, e := range c.endpoints {
 		if !c.has(e, addr) || sel != nil && !sel.Matches(c.labels(e.Labels, e.Profiles)) {
 			continue
 		}
 		for _, p := range e.Ports {
 			if slices.Contains(names, p.Name) && p.Protocol == pkt.Protocol && p.Port == port &&
-				(proto == nil || *proto == p.Protocol) && !c.isPast(e, p, proto, sel, counting) {
+				(proto == nil || *proto == p.Protocol) && !c.isPast(e, p, proto, sel) {
 				return true
 			}
 		}
@@ -155,24 +154,19 @@ func (c *Cluster) exposes(names []string, proto *uint8, sel *selector.Selector, 
 	return false
 }
 
-// Limits of the numbers that pods may give a name of ports: those of one namespace, and of all together beyond ownNumbers of each.
-const (
-	maxNumbers = 128
-	allNumbers = 512
-	ownNumbers = 4
-)
+// maxNumbers is how many numbers the pods of a namespace may give a name of ports.
+const maxNumbers = 128
 
 // exposesPast reports whether an endpoint has the address and declares a port under one of the names, of such a protocol,
 // with a number past the limit.
 func (c *Cluster) exposesPast(names []string, proto *uint8, sel *selector.Selector, addr netip.Addr, ofProtocol func(uint8) bool) bool {
-	counting := c.countingOf(proto, sel)
 	for _, e := range c.endpoints {
 		if len(names) == 0 || !c.has(e, addr) || sel != nil && !sel.Matches(c.labels(e.Labels, e.Profiles)) {
 			continue
 		}
 		for _, p := range e.Ports {
 			if slices.Contains(names, p.Name) && model.HasPorts(p.Protocol) && ofProtocol(p.Protocol) &&
-				(proto == nil || *proto == p.Protocol) && c.isPast(e, p, proto, sel, counting) {
+				(proto == nil || *proto == p.Protocol) && c.isPast(e, p, proto, sel) {
 				return true
 			}
 		}
@@ -180,9 +174,9 @@ func (c *Cluster) exposesPast(names []string, proto *uint8, sel *selector.Select
 	return false
 }
 
-// isPast reports whether so many lower numbers of the port's name as count are declared by pods of the endpoint's namespace that
+// isPast reports whether maxNumbers lower numbers of the port's name are declared by pods of the endpoint's namespace that
 // the rule means: those of lower protocols, then those that are lower.
-func (c *Cluster) isPast(of endpoint, port model.NamedPort, proto *uint8, sel *selector.Selector, counting func(name string) int) bool {
+func (c *Cluster) isPast(of endpoint, port model.NamedPort, proto *uint8, sel *selector.Selector) bool {
 	namespace, ok := namespaceOf(of)
 	lower := map[model.NamedPort]bool{}
 	for _, e := range c.endpoints {
@@ -198,51 +192,7 @@ func (c *Cluster) isPast(of endpoint, port model.NamedPort, proto *uint8, sel *s
 			}
 		}
 	}
-	return len(lower) >= ownNumbers && (len(lower) >= maxNumbers || len(lower) >= counting(port.Name))
-}
-
-// countingOf returns a function that returns counting, and calls it once for each name.
-func (c *Cluster) countingOf(proto *uint8, sel *selector.Selector) func(name string) int {
-	known := map[string]int{}
-	return func(name string) int {
-		if known[name] == 0 {
-			known[name] = c.counting(name, proto, sel)
-		}
-		return known[name]
-	}
-}
-
-// counting is how many numbers of a name count in each namespace.
-func (c *Cluster) counting(name string, proto *uint8, sel *selector.Selector) int {
-	all, of := map[model.NamedPort]bool{}, map[string]map[model.NamedPort]bool{}
-	for _, e := range c.endpoints {
-		namespace, ok := namespaceOf(e)
-		if !ok || sel != nil && !sel.Matches(c.labels(e.Labels, e.Profiles)) ||
-			!slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool { return c.has(e, a) }) {
-			continue
-		}
-		for _, p := range e.Ports {
-			if p.Name == name && model.HasPorts(p.Protocol) && (proto == nil || *proto == p.Protocol) {
-				if of[namespace] == nil {
-					of[namespace] = map[model.NamedPort]bool{}
-				}
-				all[p], of[namespace][p] = true, true
-			}
-		}
-	}
-	if len(all) <= allNumbers {
-		return maxNumbers
-	}
-	for n := maxNumbers; n > ownNumbers; n-- {
-		sum := 0
-		for _, numbers := range of {
-			sum += max(min(len(numbers), n), ownNumbers) - ownNumbers
-		}
-		if sum <= allNumbers {
-			return n
-		}
-	}
-	return ownNumbers
+	return len(lower) >= maxNumbers
 }
 
 func namespaceOf(e endpoint) (namespace string, ok bool) {

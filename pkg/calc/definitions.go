@@ -121,7 +121,7 @@ func (d *definition) text(p portKey) string {
 	case kindNamedPort:
 		pods := strings.TrimPrefix(d.selection.Selector().Words(), "selector ")
 		if p.past {
-			return fmt.Sprintf("named port %s/%s with numbers that do not count, of %s", k.name, protocolName(p.protocol), pods)
+			return fmt.Sprintf("named port %s/%s past %d numbers of a namespace, of %s", k.name, protocolName(p.protocol), MaxPortNumbers, pods)
 		}
 		return fmt.Sprintf("named port %s/%s %d of %s", k.name, protocolName(p.protocol), p.port, pods)
 	case kindNodes:

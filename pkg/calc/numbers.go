@@ -11,24 +11,14 @@ import (
 // a rule means them. A rule that names a port has a set for each, and the rule may be of another tenant.
 const MaxPortNumbers = 128
 
-// One tenant may have many namespaces. If pods of all namespaces give a name more than MaxNumbersTogether combinations, each
-// namespace has assuredNumbers of its own, and an equal share of MaxNumbersTogether besides.
-const (
-	MaxNumbersTogether = 512
-	assuredNumbers     = 4
-)
-
 // numbers knows which numbers of each namespace a definition by named port has sets for: the lowest ones. The pods that
 // give it others are in one set for each protocol. It is kept of definitions that have many numbers only; what counts
 // depends on the present pods alone.
 type numbers struct {
-	most     int                     // of one namespace in any case
-	share    int                     // of one namespace now
-	of       map[string]*portNumbers // by namespace
-	declared map[portKey]int32       // by how many namespaces
-	sizes    []int                   // how many namespaces declare so many numbers; the last one: so many or more
-	changed  map[string]struct{}     // namespaces whose numbers have come or gone, or whose share has changed, since the last decision
-	crowded  map[string]struct{}     // namespaces with numbers past the limit
+	most    int
+	of      map[string]*portNumbers // by namespace
+	changed map[string]struct{}     // namespaces whose numbers have come or gone since the last decision
+	crowded map[string]struct{}     // namespaces with numbers past the limit
 }
 
 // portNumbers are those of one namespace.
@@ -65,9 +55,10 @@ func (n *numbers) setFor(gr *group, k portKey) portKey {
 	return k
 }
 
-// count notes that addresses of a namespace declare a port, or do so no more.
-func (n *numbers) count(namespace string, k portKey, addrs int32) {
-	if addrs == 0 {
+// count notes that addresses of a group declare a port, or do so no more.
+func (n *numbers) count(gr *group, k portKey, addrs int32) {
+	namespace, ok := namespaceOf(gr)
+	if !ok || addrs == 0 {
 		return
 	}
 	of := n.of[namespace]
@@ -76,54 +67,16 @@ func (n *numbers) count(namespace string, k portKey, addrs int32) {
 		n.of[namespace] = of
 	}
 	if was, now := addTo(&of.declared, k, addrs); (was == 0) != (now == 0) {
-		declared := int32(1)
-		if now == 0 {
-			declared = -1
-		}
-		size := len(of.declared)
-		n.sizes[min(size-int(declared), n.most)]--
-		n.sizes[min(size, n.most)]++
-		addTo(&n.declared, k, declared)
 		n.changed[namespace] = struct{}{}
 	}
-}
-
-// reshare works out again how many numbers of each namespace count.
-func (n *numbers) reshare() {
-	was := n.share
-	if n.share = n.fairShare(); n.share == was {
-		return
-	}
-	for namespace, of := range n.of {
-		if len(of.declared) > min(was, n.share) {
-			n.changed[namespace] = struct{}{}
-		}
-	}
-}
-
-// fairShare is the largest number with which what all namespaces have beyond those that are assured is MaxNumbersTogether at most.
-func (n *numbers) fairShare() int {
-	if len(n.declared) <= MaxNumbersTogether {
-		return n.most
-	}
-	share, left, larger := assuredNumbers, MaxNumbersTogether, 0
-	for _, namespaces := range n.sizes[assuredNumbers+1:] {
-		larger += namespaces
-	}
-	for share < n.most && larger <= left {
-		share++
-		left -= larger
-		larger -= n.sizes[share]
-	}
-	return share
 }
 
 // decide works out again which numbers of a namespace are past the limit, and returns those that are declared and are so now
 // and were not, or the other way round.
 func (n *numbers) decide(namespace string) (moved map[portKey]bool) {
 	of, past := n.of[namespace], map[portKey]bool{}
-	if len(of.declared) > n.share {
-		for _, k := range slices.SortedFunc(maps.Keys(of.declared), portKey.compare)[n.share:] {
+	if len(of.declared) > n.most {
+		for _, k := range slices.SortedFunc(maps.Keys(of.declared), portKey.compare)[n.most:] {
 			past[k] = true
 		}
 	}
@@ -147,28 +100,18 @@ func (n *numbers) decide(namespace string) (moved map[portKey]bool) {
 
 // newNumbers counts the numbers of a definition.
 func newNumbers(d *definition, most int) *numbers {
-	n := noNumbers(most)
+	n := &numbers{most: most, of: map[string]*portNumbers{}, changed: map[string]struct{}{}, crowded: map[string]struct{}{}}
 	for gr := range d.selection.Groups() {
-		namespace, ok := namespaceOf(gr)
-		if !ok {
-			continue
-		}
 		for port := range gr.PortsNamed(d.key.name) {
 			if !d.key.means(port) {
 				continue
 			}
 			for it := range gr.Items() {
-				n.count(namespace, keyOf(port), it.Value.count())
+				n.count(gr, keyOf(port), it.Value.count())
 			}
 		}
 	}
-	n.reshare()
 	return n
-}
-
-func noNumbers(most int) *numbers {
-	return &numbers{most: most, share: most, of: map[string]*portNumbers{}, declared: map[portKey]int32{}, sizes: make([]int, most+1),
-		changed: map[string]struct{}{}, crowded: map[string]struct{}{}}
 }
 
 // numberLimit bounds the numbers of all definitions by named port.
@@ -205,13 +148,12 @@ func (l *numberLimit) undefine(d *definition) { delete(l.recounted, d) }
 
 // count counts the numbers that an item declares for a definition in (or out), if they are counted.
 func (l *numberLimit) count(d *definition, it *item, delta int32) {
-	namespace, ok := namespaceOf(it.Group())
-	if d.numbers == nil || !ok {
+	if d.numbers == nil {
 		return
 	}
 	for port := range it.Group().PortsNamed(d.key.name) {
 		if d.key.means(port) {
-			d.numbers.count(namespace, keyOf(port), delta*it.Value.count())
+			d.numbers.count(it.Group(), keyOf(port), delta*it.Value.count())
 		}
 	}
 	l.recounted[d] = struct{}{}
@@ -227,7 +169,6 @@ func (l *numberLimit) reconcile(repopulated map[*definition]struct{}, labels *cl
 		}
 	}
 	for d := range l.recounted {
-		d.numbers.reshare()
 		for namespace := range d.numbers.changed {
 			l.move(labels, d, namespace, d.numbers.decide(namespace))
 		}
@@ -277,20 +218,18 @@ func isSelected(gr *group, by *selection) bool {
 	return false
 }
 
-// crowdedNames are the names of ports that rules of this node refer to, with the namespaces that give them too many numbers and how many
-// of these count, for each rule.
-func crowdedNames(definitions map[definitionKey]*definition) map[string]map[string]int {
-	var names map[string]map[string]int
+// crowdedNames are the names of ports that rules of this node refer to, with the namespaces that give them too many numbers.
+func crowdedNames(definitions map[definitionKey]*definition) map[string]map[string]struct{} {
+	var names map[string]map[string]struct{}
 	for _, d := range definitions {
 		if d.numbers == nil {
 			continue
 		}
 		for namespace := range d.numbers.crowded {
-			of := names[d.key.name]
-			if count, known := of[namespace]; !known || d.numbers.share < count {
-				put(&of, namespace, d.numbers.share)
-				put(&names, d.key.name, of)
+			if names[d.key.name] == nil {
+				put(&names, d.key.name, map[string]struct{}{})
 			}
+			names[d.key.name][namespace] = struct{}{}
 		}
 	}
 	return names

@@ -2,14 +2,12 @@ package calc
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/model"
-	"github.com/margay-project/margay/pkg/selector"
 )
 
 // manyNumbers is a pod that gives the name http so many numbers, from first on.
@@ -96,87 +94,6 @@ func TestANamespaceGivesANameOnlySoManyNumbers(t *testing.T) {
 		if d.numbers != nil {
 			t.Errorf("numbers are still counted: %d namespaces", len(d.numbers.of))
 		}
-	}
-}
-
-// A tenant with many namespaces does not make the rules that name its port have a set for each number there is, and namespaces that give the
-// name few numbers notice nothing. What counts depends on the present pods alone.
-func TestNamespacesTogetherGiveANameOnlySoManyNumbers(t *testing.T) {
-	const evil, honest, few = 60, 300, assuredNumbers
-	var attack, honestPods []model.Update
-	for i := range evil {
-		attack = append(attack, manyNumbers(fmt.Sprintf("evil%d/p", i), fmt.Sprintf("10.1.0.%d", i+1), 1+i*MaxPortNumbers, MaxPortNumbers))
-	}
-	for i := range honest {
-		honestPods = append(honestPods, manyNumbers(fmt.Sprintf("other%d/p", i), fmt.Sprintf("10.2.%d.%d", i/250, 1+i%250), 60_000, few))
-	}
-	counting := func(g *Graph) (honest int, ports []model.PortSet) {
-		ports, _ = namedPorts(t, g)
-		for _, p := range ports {
-			if p.Port >= 60_000 {
-				honest++
-			}
-		}
-		return honest, ports
-	}
-	begin := []model.Update{pod("shop/a", "10.0.0.2"), byName(model.Allow), model.InSync{}}
-	g, dp := New(thisNode), newDataplane()
-	flushed(t, g, dp, append(begin, honestPods...)...)
-	for i := range attack {
-		flushed(t, g, dp, attack[i])
-		share := MaxPortNumbers
-		if of := i + 1; of*MaxPortNumbers+few > MaxNumbersTogether {
-			share = assuredNumbers + MaxNumbersTogether/of
-		}
-		if n, ports := counting(g); n != few || len(ports) != few+(i+1)*min(share, MaxPortNumbers) {
-			t.Fatalf("beside %d namespaces with %d numbers each %d sets and %d of other namespaces, want %d of each and %d", i+1, MaxPortNumbers, len(ports), n, share, few)
-		}
-	}
-	together := New(thisNode)
-	flushed(t, together, newDataplane(), append(append(attack, honestPods...), begin...)...)
-	_, want := counting(together)
-	if _, ports := counting(g); !slices.Equal(ports, want) {
-		t.Errorf("one after the other %d sets, at once %d", len(ports), len(want))
-	}
-	crowded := 0
-	for _, p := range g.Problems() {
-		if p.Kind == LeftOut && strings.HasPrefix(p.Object, "Namespace evil") && strings.Contains(p.Text, "more than 12 numbers, its share because all namespaces give it more than 512") {
-			crowded++
-		} else if p.Kind == LeftOut {
-			t.Errorf("a problem: %s: %s", p.Object, p.Text)
-		}
-	}
-	if crowded != evil {
-		t.Errorf("%d of %d namespaces are reported", crowded, evil)
-	}
-	for i := range attack {
-		attack[i] = model.Absent(attack[i])
-	}
-	flushed(t, g, dp, attack...)
-	if n, ports := counting(g); n != few || len(ports) != few {
-		t.Errorf("in the end %d sets", len(ports))
-	}
-	for _, d := range g.sets.definitions {
-		if d.numbers != nil {
-			t.Errorf("numbers are still counted: %d namespaces", len(d.numbers.of))
-		}
-	}
-}
-
-// A rule is refused by the sets that it would have, not by the numbers that pods give its name.
-func TestSetsOfANewRuleAreCountedAsTheyWouldBe(t *testing.T) {
-	g, dp := New(thisNode), newDataplane()
-	updates := []model.Update{pod("shop/a", "10.0.0.2"), model.InSync{}}
-	for i := range 150 {
-		updates = append(updates, manyNumbers(fmt.Sprintf("evil%d/p", i), fmt.Sprintf("10.1.0.%d", i+1), 1+i*MaxPortNumbers, MaxPortNumbers))
-	}
-	flushed(t, g, dp, updates...)
-	b := &builder{sets: g.sets}
-	_, estimate := b.foundBy(namedPortKey("http", nil, selector.All()), selector.All(), 1<<30)
-	flushed(t, g, dp, byName(model.Allow))
-	ports, _ := namedPorts(t, g)
-	if want := 150 * (assuredNumbers + MaxNumbersTogether/150); len(ports) != want || estimate != want+1 {
-		t.Errorf("%d sets by number and an estimate of %d, want %d and one more for the others", len(ports), estimate, want)
 	}
 }
 

@@ -210,15 +210,12 @@ func (g *Graph) addLeftOut(o *Odd) {
 	for p := range g.sets.selected.found.crowded() {
 		o.add(func() Problem { return p.problem(found) })
 	}
+	numbers := g.sets.selected.numbers.most
 	for name, namespaces := range crowdedNames(g.sets.definitions) {
-		for namespace, count := range namespaces {
+		for namespace := range namespaces {
 			leftOut(namespace, "Namespace "+namespace, func() string {
-				share := ""
-				if count < MaxPortNumbers {
-					share = fmt.Sprintf(", its share because all namespaces give it more than %d", MaxNumbersTogether)
-				}
-				return fmt.Sprintf("its pods give the port name %s more than %d numbers%s, and only the lowest count: rules that allow by this name do not match "+
-					"the others, rules that deny by it match all ports of their pods", name, count, share)
+				return fmt.Sprintf("its pods give the port name %s more than %d numbers, and only the lowest count: rules that allow by this name do not match "+
+					"the others, rules that deny by it match all ports of their pods", name, numbers)
 			})
 		}
 	}

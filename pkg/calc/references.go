@@ -107,10 +107,10 @@ func (b *builder) candidates(sel *selector.Selector) int {
 
 // foundBy is what a definition by selector finds, or more than most, and in how many sets by port.
 func (b *builder) foundBy(key definitionKey, sel *selector.Selector, most int) (n, ports int) {
-	numbers := newNumberCount(key)
+	numbers := newNumberCount()
 	for gr := range b.sets.selected.labels.Matching(sel) {
 		if key.kind.byPort() {
-			numbers.add(gr)
+			numbers.add(key, gr)
 		}
 		sets := key.setsFor(gr)
 		for it := range gr.Items() {
@@ -140,42 +140,33 @@ const mostSets = MaxPortNumbers + 3
 
 // numberCount counts the numbers for which a definition by named port has sets, as if it were made.
 type numberCount struct {
-	key definitionKey
-	of  *numbers             // of namespaces
-	all map[portKey]struct{} // of other endpoints at first
+	of  map[string]map[portKey]struct{} // by namespace, where the first MaxPortNumbers count
+	all map[portKey]struct{}
 }
 
-func newNumberCount(key definitionKey) *numberCount {
-	return &numberCount{key: key, of: noNumbers(MaxPortNumbers), all: map[portKey]struct{}{}}
+func newNumberCount() *numberCount {
+	return &numberCount{of: map[string]map[portKey]struct{}{}, all: map[portKey]struct{}{}}
 }
 
-func (c *numberCount) add(gr *group) {
+func (c *numberCount) add(key definitionKey, gr *group) {
 	namespace, limited := namespaceOf(gr)
-	for port := range gr.PortsNamed(c.key.name) {
-		switch {
-		case !c.key.means(port):
-		case limited:
-			c.of.count(namespace, keyOf(port), 1)
-		default:
-			c.all[keyOf(port)] = struct{}{}
+	of := c.of[namespace]
+	for port := range gr.PortsNamed(key.name) {
+		k := keyOf(port)
+		if !key.means(port) {
+			continue
 		}
+		if _, known := of[k]; limited && !known && len(of) == MaxPortNumbers {
+			k = portKey{protocol: k.protocol, past: true}
+		} else if limited && !known {
+			put(&of, k, struct{}{})
+			c.of[namespace] = of
+		}
+		c.all[k] = struct{}{}
 	}
 }
 
-// sets ends the counting.
-func (c *numberCount) sets() int {
-	c.of.reshare()
-	for namespace, of := range c.of.of {
-		c.of.decide(namespace)
-		for k := range of.declared {
-			if of.past[k] {
-				k = portKey{protocol: k.protocol, past: true}
-			}
-			c.all[k] = struct{}{}
-		}
-	}
-	return len(c.all)
-}
+func (c *numberCount) sets() int { return len(c.all) }
 
 // weight is what it costs that an item is found whose addresses are in so many sets: each address in each set, as members.found counts them.
 // A pod may have many addresses, and give a name of ports very many numbers.
