@@ -1,10 +1,12 @@
 package calc
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -34,14 +36,22 @@ func (t *serviceTable) FindService(key model.ServiceKey) (*model.Service, bool) 
 	return s, ok
 }
 
-// ServiceByAddr returns the Service that kube-proxy translates the address for. It looks at every Service.
-func (t *serviceTable) ServiceByAddr(addr netip.Addr) (model.ServiceKey, bool) {
+// ServicesByAddr returns the Services for which kube-proxy translates the address: of those with it as a cluster address, and of those
+// with it as an external one, which may be somebody's own address, too. Each sorted. It looks at every Service.
+func (t *serviceTable) ServicesByAddr(addr netip.Addr) (cluster, external []model.ServiceKey) {
 	for key, s := range t.services {
-		if slices.Contains(s.Cluster, addr) || slices.Contains(s.External, addr) {
-			return key, true
+		if slices.Contains(s.Cluster, addr) {
+			cluster = append(cluster, key)
+		} else if slices.Contains(s.External, addr) {
+			external = append(external, key)
 		}
 	}
-	return model.ServiceKey{}, false
+	byName := func(a, b model.ServiceKey) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	}
+	slices.SortFunc(cluster, byName)
+	slices.SortFunc(external, byName)
+	return cluster, external
 }
 
 // Slices are the EndpointSlices of a Service, in no order.
@@ -59,12 +69,12 @@ func (t *serviceTable) NodeAddrs(name string) ([]netip.Addr, bool) {
 	return addrs, ok
 }
 
-// NodeByAddr returns the node that has the address; empty: none has. It looks at every node.
-func (t *serviceTable) NodeByAddr(addr netip.Addr) string {
+// NodeByAddr returns the node that has the address, of several the first by name; empty: none has. It looks at every node.
+func (t *serviceTable) NodeByAddr(addr netip.Addr) (node string) {
 	for name, addrs := range t.nodes {
-		if slices.Contains(addrs, addr) {
-			return name
+		if (node == "" || name < node) && slices.Contains(addrs, addr) {
+			node = name
 		}
 	}
-	return ""
+	return node
 }

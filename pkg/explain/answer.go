@@ -123,7 +123,7 @@ func Answer(q *Question, j Judge) (*Explanation, error) {
 		}
 		answers = append(answers, answer)
 	}
-	if len(answers) == 1 {
+	if len(answers) == 1 && !q.partial {
 		if answers[0].Note == "" {
 			answers[0].Note = q.note
 		}
@@ -132,6 +132,9 @@ func Answer(q *Question, j Judge) (*Explanation, error) {
 	e := &Explanation{Src: q.src, Dst: q.dst, Answers: answers, Note: q.note}
 	for _, a := range answers {
 		e.Verdict = both(e.Verdict, a.Verdict)
+	}
+	if q.partial && e.Verdict == VerdictAllow {
+		e.Verdict = VerdictMixed
 	}
 	return e, nil
 }

@@ -21,10 +21,11 @@ func (l lookup) source() (found, error) {
 		if why := model.UnownableReason(addr); why != "" && !addr.IsLinkLocalUnicast() {
 			return found{}, fmt.Errorf("%s is %s: no packet that policy judges comes from there", addr, why)
 		}
-		if key, ok := l.graph.ServiceByAddr(addr); ok {
-			return found{}, fmt.Errorf("%s is an address of Service %s, which opens no connections: the source is a pod or another address", addr, key)
-		}
 		p := l.address(addr)
+		cluster, external := l.graph.ServicesByAddr(addr)
+		if services := append(cluster, external...); len(cluster) > 0 || len(external) > 0 && !p.isOwned() {
+			return found{}, fmt.Errorf("%s is an address of Service %s, which opens no connections: the source is a pod or another address", addr, services[0])
+		}
 		return found{text: p.name, parties: []party{p}}, nil
 	}
 	n, err := parseName(l.r.Src, l.r.Namespace)
@@ -42,11 +43,7 @@ func (l lookup) destination() (found, error) {
 		if addr.IsLoopback() || addr.IsUnspecified() {
 			return found{}, fmt.Errorf("%s is %s: what is sent there never leaves the sender, so no policy judges it", addr, model.UnownableReason(addr))
 		}
-		if key, ok := l.graph.ServiceByAddr(addr); ok {
-			return l.backends(key, addr)
-		}
-		p, err := l.withPort(l.address(addr))
-		return found{text: p.name, parties: []party{p}}, err
+		return l.atAddress(addr)
 	}
 	n, err := parseName(l.r.Dst, l.r.Namespace)
 	if err != nil {
@@ -69,6 +66,41 @@ func (l lookup) destination() (found, error) {
 		}
 	}
 	return to, err
+}
+
+// atAddress finds what packets to an address arrive at. kube-proxy translates them for the Service whose cluster address it is. An external
+// address of a Service may be a pod's or a node's own, which has it for all ports that are not the Service's.
+func (l lookup) atAddress(addr netip.Addr) (found, error) {
+	cluster, external := l.graph.ServicesByAddr(addr)
+	if len(cluster) > 0 {
+		return l.backends(cluster[0], addr)
+	}
+	own := l.address(addr)
+	anyPort := l.r.Port == 0 && l.r.PortName == ""
+	var with []model.ServiceKey // the port that is asked for
+	for _, key := range external {
+		service, _ := l.graph.FindService(key)
+		if _, err := l.servicePorts(key, service); err == nil {
+			with = append(with, key)
+		}
+	}
+	switch {
+	case len(external) == 0, own.isOwned() && (anyPort || len(with) == 0):
+		p, err := l.withPort(own)
+		f := found{text: p.name, parties: []party{p}}
+		if len(external) > 0 && anyPort {
+			f.note = fmt.Sprintf("the address is also an external one of Service %s, to whose backends kube-proxy translates its ports", external[0])
+		}
+		return f, err
+	case len(with) == 0:
+		return l.backends(external[0], addr) // which says what ports it has
+	}
+	f, err := l.backends(with[0], addr)
+	if len(with) > 1 {
+		f.note += fmt.Sprintf("; Service %s has the same external address and port, and which of them gets packets is not known", with[1])
+		f.left = append(f.left, fmt.Sprintf("backends of Service %s", with[1]))
+	}
+	return f, err
 }
 
 // dnsService is the Service that the name means in the cluster's DNS; zero: none.
@@ -146,6 +178,8 @@ func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {
 		}
 		if len(p.ends) > 0 {
 			f.parties = append(f.parties, p)
+		} else {
+			f.left = append(f.left, fmt.Sprintf("%s, which owns no address now", id))
 		}
 	}
 	if len(f.parties) == 0 {

@@ -16,9 +16,10 @@ type Question struct {
 	src, dst string // what the ends are called: "shop/web", "Service shop/db"
 	flows    []flow
 	note     string // about the flows as a whole
+	partial  bool   // it has not all that was asked about; note says what else there is
 }
 
-// flow is one pair of ends, both of one family.
+// flow is one pair of addresses, both of one family.
 type flow struct {
 	src, dst     End
 	protocol     uint8 // 0: not said, for any port only
@@ -53,30 +54,56 @@ func Resolve(g *calc.Graph, r Request) (*Question, error) {
 	}
 	q := &Question{src: from.text, dst: to.text, note: to.note}
 	var failed error
+	left := append(from.left, to.left...)
 	for _, s := range from.parties {
 		for _, d := range to.parties {
-			src, dst, err := pair(s, d, family)
-			if err == nil && r.SourceAddr.IsValid() {
-				src, err = l.furtherSource(src)
-			}
+			flows, err := l.between(s, d, family, to.translated)
 			if err != nil {
 				failed = errors.Join(failed, err)
-				continue
+				left = append(left, fmt.Sprintf("%s -> %s: %v", s.name, d.name, err))
 			}
-			f := flow{src: src, dst: dst, protocol: d.protocol, port: d.port, sourcePort: r.SourcePort, icmpT: r.ICMPType, icmpC: r.ICMPCode, rules: r.Rules}
-			f.byNode = l.nodeInPlaceOf(src, dst, to.translated)
-			f.anyPort = d.port == 0 && (d.protocol == 0 || model.HasPorts(d.protocol))
-			q.flows = append(q.flows, f)
+			q.flows = append(q.flows, flows...)
 		}
 	}
 	if len(q.flows) == 0 {
 		return nil, first(failed)
 	}
 	if n := len(q.flows); n > mostFlows {
-		q.flows = q.flows[:mostFlows]
-		q.note = strings.TrimPrefix(fmt.Sprintf("%s; only %d of %d pairs are explained", q.note, mostFlows, n), "; ")
+		q.flows, q.partial = q.flows[:mostFlows], true
+		q.add(fmt.Sprintf("only %d of %d pairs are explained", mostFlows, n))
+	}
+	if len(left) > 0 {
+		q.partial = true
+		q.add("not explained: " + shortened(left))
 	}
 	return q, nil
+}
+
+// add adds to the note.
+func (q *Question) add(text string) { q.note = strings.TrimPrefix(q.note+"; "+text, "; ") }
+
+// between returns a flow for each pair of addresses of two parties. The destination may be a backend of a Service.
+func (l lookup) between(s, d party, family int, translated bool) (flows []flow, err error) {
+	sources, destinations, err := pair(s, d, family)
+	if err != nil {
+		return nil, err
+	}
+	if l.r.SourceAddr.IsValid() {
+		further, err := l.furtherSource(sources[0])
+		if err != nil {
+			return nil, err
+		}
+		sources = []End{further}
+	}
+	for _, src := range sources {
+		for _, dst := range destinations {
+			f := flow{src: src, dst: dst, protocol: d.protocol, port: d.port, sourcePort: l.r.SourcePort, icmpT: l.r.ICMPType, icmpC: l.r.ICMPCode, rules: l.r.Rules}
+			f.byNode = l.nodeInPlaceOf(src, dst, translated)
+			f.anyPort = d.port == 0 && (d.protocol == 0 || model.HasPorts(d.protocol))
+			flows = append(flows, f)
+		}
+	}
+	return flows, nil
 }
 
 // first is the first of joined errors: the others say the same of other pods.
@@ -110,6 +137,7 @@ type found struct {
 	text    string
 	parties []party
 	note    string
+	left    []string // what else was asked about, and why it is no party
 
 	translated bool // they are backends of a Service
 }
@@ -122,31 +150,33 @@ type party struct {
 	port     uint16
 }
 
+// isOwned reports whether it is a pod or a node.
+func (p party) isOwned() bool { return p.ends[0].IsPod() || p.ends[0].Node != "" }
+
 // pair chooses addresses of one family, that of IPv4 if both are possible.
-func pair(src, dst party, family int) (a, b End, err error) {
+func pair(src, dst party, family int) (a, b []End, err error) {
 	for _, v6 := range []bool{false, true} {
 		if family == 4 && v6 || family == 6 && !v6 {
 			continue
 		}
-		a, okA := ofFamily(src.ends, v6)
-		b, okB := ofFamily(dst.ends, v6)
-		if okA && okB {
+		a, b := ofFamily(src.ends, v6), ofFamily(dst.ends, v6)
+		if len(a) > 0 && len(b) > 0 {
 			return a, b, nil
 		}
 		for _, p := range []party{src, dst} {
-			if _, ok := ofFamily(p.ends, v6); !ok && family != 0 {
-				return a, b, fmt.Errorf("%s has no IPv%d address", p.name, family)
+			if len(ofFamily(p.ends, v6)) == 0 && family != 0 {
+				return nil, nil, fmt.Errorf("%s has no IPv%d address", p.name, family)
 			}
 		}
 	}
-	return a, b, fmt.Errorf("%s and %s have no address family in common", src.name, dst.name)
+	return nil, nil, fmt.Errorf("%s and %s have no address family in common", src.name, dst.name)
 }
 
-func ofFamily(ends []End, v6 bool) (End, bool) {
+func ofFamily(ends []End, v6 bool) (all []End) {
 	for _, e := range ends {
 		if e.Addr.Is6() == v6 {
-			return e, true
+			all = append(all, e)
 		}
 	}
-	return End{}, false
+	return all
 }

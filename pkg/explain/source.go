@@ -31,10 +31,8 @@ func (l lookup) furtherSource(pod End) (End, error) {
 	case owner.IsPod() || owner.Node != "":
 		return dropped("the address is that of %s", owner.name())
 	}
-	if key, ok := l.graph.ServiceByAddr(addr); ok {
-		if s, _ := l.graph.FindService(key); slices.Contains(s.Cluster, addr) {
-			return dropped("it is the cluster address of Service %s", key)
-		}
+	if cluster, _ := l.graph.ServicesByAddr(addr); len(cluster) > 0 {
+		return dropped("it is the cluster address of Service %s", cluster[0])
 	}
 	return End{Addr: addr, Endpoint: pod.Endpoint, Node: pod.Node, own: pod.Addr}, nil
 }

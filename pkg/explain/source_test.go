@@ -43,8 +43,8 @@ func TestExplainAPacketFromAFurtherSource(t *testing.T) {
 		{"203.0.113.200", "shop/db:80", "deny"},
 		{"203.0.113.100", "shop/db:80", "allow"}, // the external address of a Service has no owner
 		{"203.0.113.7", "198.51.100.1:80", "allow"},
-		{"203.0.113.7", "shop/gw:80", "deny"}, // D-16 does not hold
-		{"10.0.0.9", "shop/gw:80", "allow"},   // its own address is no further source
+		{"203.0.113.7", "10.0.0.1:80", "deny"}, // D-16 does not hold
+		{"10.0.0.9", "10.0.0.1:80", "allow"},   // its own address is no further source
 	} {
 		r, err := explain.ParseRequest("shop/gw", test.dst)
 		if err != nil {

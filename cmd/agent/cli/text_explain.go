@@ -72,13 +72,14 @@ func writeStaged(b *page, direction string, s *explain.Side) {
 	}
 }
 
-// writeAnswers is about several pairs of ends: a line each, then in full the first of each verdict that is not allow.
+// writeAnswers is about several pairs of ends: a line each, then in full the first of each verdict that is not allow, and of each allow about
+// which there is more to say.
 func writeAnswers(b *page, e *explain.Explanation) {
 	fmt.Fprintf(b, "%s: %s -> %s\n", b.screen.paint(e.Verdict), e.Src, e.Dst)
 	if e.Note != "" {
 		fmt.Fprintf(b, "  note     %s\n", e.Note)
 	}
-	denied, said := 0, map[string]bool{}
+	said := map[string]bool{}
 	for _, a := range e.Answers {
 		if len(a.Ports) > 0 {
 			b.WriteString("\n")
@@ -91,20 +92,26 @@ func writeAnswers(b *page, e *explain.Explanation) {
 		if len(a.Ports) > 0 {
 			continue
 		}
-		if a.Verdict != explain.VerdictAllow {
-			denied++
-		}
-		because := a.Egress.String() + a.Ingress.String()
-		if a.Verdict != explain.VerdictAllow && !said[because] {
+		more := besidesVerdict(a)
+		because := a.Egress.String() + a.Ingress.String() + more
+		if (a.Verdict != explain.VerdictAllow || more != "") && !said[because] {
 			said[because] = true
 			b.WriteString("\n")
 			writeFlow(b, a)
 		}
 	}
-	if denied == 0 && len(e.Answers[0].Ports) == 0 {
+	if len(said) == 0 && len(e.Answers[0].Ports) == 0 {
 		b.WriteString("\n")
 		writeFlow(b, e.Answers[0])
 	}
+}
+
+// besidesVerdict is what is said of a flow besides its verdict: what may stop it, and what staged policies would do.
+func besidesVerdict(e *explain.Explanation) string {
+	var staged page
+	writeStaged(&staged, "egress", e.Egress)
+	writeStaged(&staged, "ingress", e.Ingress)
+	return e.Caveat + staged.String()
 }
 
 func portText(f *explain.Flow) string {
