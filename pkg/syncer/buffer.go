@@ -205,7 +205,7 @@ func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 		}
 		before, scope := b.present[s.key], scopeOf(s.update)
 		if !present && behind.concern(s.update, scope) || held.keep(s.update, present) || bounded && !addresses.has(s.update, before) {
-			left, behind = left+1, behind.with(scope)
+			left, behind = left+1, behind.with(scope, !held.isPolicy(s.update, present))
 			continue
 		}
 		if bounded {

@@ -81,3 +81,12 @@ func (h holds) keep(u model.Update, present bool) bool {
 	}
 	return false
 }
+
+// isPolicy reports whether an update that waits does so for other policies alone, or behind a policy that does.
+func (h holds) isPolicy(u model.Update, present bool) bool {
+	if !present {
+		return !h[scopeOf(u)] && !h[""]
+	}
+	_, is := u.(model.PolicyUpdate)
+	return is && !h[scopeOf(u)]
+}

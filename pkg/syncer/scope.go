@@ -26,24 +26,23 @@ func scopeOf(u model.Update) string {
 	return ""
 }
 
-// scopes are namespaces of updates that wait, and "" if cluster-wide objects are meant, too.
-type scopes map[string]struct{}
+// scopes are namespaces of updates that wait, and "" if cluster-wide objects are meant, too. False: nothing but policies waits there.
+type scopes map[string]bool
 
 // concern reports whether what is still to come of them may replace the object of that scope which an update deletes. What a tenant writes
 // replaces nothing of others, so that deletions of others do not wait for it. Deletions of pods wait for nothing: the address of a pod that
 // has gone may be that of a pod of another namespace by now.
 func (s scopes) concern(u model.Update, scope string) bool {
 	_, own := s[scope]
-	_, all := s[""]
-	return !isPod(u) && (own || all)
+	return !isPod(u) && (own || s[""])
 }
 
-// with returns them with one more.
-func (s scopes) with(scope string) scopes {
+// with returns them with one more; all: not only its policies.
+func (s scopes) with(scope string, all bool) scopes {
 	if s == nil {
 		s = scopes{}
 	}
-	s[scope] = struct{}{}
+	s[scope] = s[scope] || all
 	return s
 }
 
