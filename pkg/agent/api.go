@@ -340,7 +340,7 @@ func (a *API) explain(r *http.Request) (inspect.Answer, error) {
 		request.Rules, request.NodeAddrs = nodeRules(a.Node, v.Settings.Config()), a.Plane.NodeAddrs()
 		if question, unknown = explain.Resolve(v.Graph, request); unknown == nil {
 			pods, addrs := question.Ends()
-			updates, differs = v.Graph.Around(pods, addrs), notEnforced(v.states, pods, addrs)
+			updates, differs = v.Graph.Around(pods, addrs), append(notEnforced(v.states, pods, addrs), notYet(v.Graph.AwaitedPods(), pods)...)
 		}
 	})
 	if err = errors.Join(err, unknown); err != nil {

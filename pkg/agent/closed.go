@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
 )
@@ -23,6 +24,15 @@ type closedInterface struct {
 	name    string
 	ifindex uint32
 	since   time.Time // zero: it was there when the agent started, which then knew no pod of its own
+	awaited string    // why the pod that has it is closed; empty: no pod is known
+}
+
+// reason is why it is closed.
+func (i closedInterface) reason(node string) string {
+	if i.awaited != "" {
+		return i.awaited
+	}
+	return fmt.Sprintf("no pod of node %q is known for it", node)
 }
 
 // closedInterfaces are those there are, as of the last look. Owned by the loop.
@@ -33,7 +43,7 @@ type closedInterfaces struct {
 
 	list    []closedInterface // by name
 	looked  bool
-	none    bool              // no endpoint is this node's
+	none    bool              // no pod is this node's
 	lasting []closedInterface // those of list that are no pod's in the making
 	text    string            // the message about lasting; empty: none
 	counted time.Time         // when text was made; it counts pods of other nodes, which change all the time
@@ -47,18 +57,22 @@ func newClosedInterfaces(node string, log *slog.Logger, nodes func() map[string]
 // Observe implements observer.
 func (c *closedInterfaces) Observe(o Outcome) {
 	if o.Facts != nil {
-		c.look(o.Ended, o.Facts.Interfaces, o.Facts.Local)
+		c.look(o.Ended, o.Facts.Interfaces, o.Facts.Local, o.Facts.Awaited...)
 	}
 }
 
-// look compares the workload interfaces, ifindex by name, with the endpoints of this node.
-func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, local []*model.EndpointPolicy) {
+// look compares the workload interfaces, ifindex by name, with the endpoints of this node. Pods that are awaited have problems of their own.
+func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, local []*model.EndpointPolicy, awaited ...calc.AwaitedPod) {
 	if interfaces == nil {
 		return // nothing is enforced yet, so nothing is closed
 	}
 	mine := map[string]bool{}
 	for _, ep := range local {
 		mine[ep.Iface] = true
+	}
+	awaits := map[string]string{}
+	for _, p := range awaited {
+		awaits[p.Iface] = p.String()
 	}
 	before := map[string]closedInterface{}
 	for _, i := range c.list {
@@ -74,17 +88,19 @@ func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, loc
 			i = closedInterface{name: name, ifindex: interfaces[name]}
 			// Interfaces that were there when the agent started, and no pod of its own at all: most likely its name is
 			// wrong. One interface beside pods of its own may be a pod's in the making.
-			if c.looked || len(local) > 0 {
+			if c.looked || len(local)+len(awaited) > 0 {
 				i.since = now
 			}
 		}
+		i.awaited = awaits[name]
 		list = append(list, i)
-		if now.Sub(i.since) >= closedAfter {
+		if i.awaited == "" && now.Sub(i.since) >= closedAfter {
 			lasting = append(lasting, i)
 		}
 	}
-	changed := !slices.Equal(lasting, c.lasting) || c.none != (len(local) == 0) || now.Sub(c.counted) >= closedAfter
-	c.list, c.lasting, c.none, c.looked = list, lasting, len(local) == 0, true
+	none := len(local)+len(awaited) == 0
+	changed := !slices.Equal(lasting, c.lasting) || c.none != none || now.Sub(c.counted) >= closedAfter
+	c.list, c.lasting, c.none, c.looked = list, lasting, none, true
 	if changed {
 		c.counted, c.text = now, c.describe()
 	}

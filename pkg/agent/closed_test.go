@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -89,4 +91,32 @@ func TestAnInterfaceMayBeThereBeforeItsPod(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		r.wantClosed(t, "another interface of that name", 1, true, "")
 	})
+}
+
+// A pod that waits for its Namespace is known: its interface is no reason to doubt the node's name, and says what the pod waits for.
+func TestAnInterfaceOfAPodThatWaitsForItsNamespace(t *testing.T) {
+	c := newClosedInterfaces("n", slog.New(slog.DiscardHandler), func() map[string]int { return map[string]int{"n": 1} })
+	now := time.Now()
+	awaited := calc.AwaitedPod{ID: model.WorkloadID("evil", "x"), Iface: "cali1", Namespace: "evil"}
+	for range 3 {
+		c.look(now, map[string]uint32{"cali1": 7}, nil, awaited)
+		now = now.Add(closedAfter)
+	}
+	if c.unready() != "" || len(c.problems()) != 0 {
+		t.Errorf("not ready for %q, problems %v", c.unready(), c.problems())
+	}
+	rows := closedRows(c.list, nil, "n")
+	if len(rows) != 1 || rows[0].Error != "closed: pod evil/x is closed until Namespace evil is known" {
+		t.Errorf("rows: %+v", rows)
+	}
+	for range 3 {
+		c.look(now, map[string]uint32{"cali1": 7}, nil)
+		now = now.Add(closedAfter)
+	}
+	if c.unready() == "" {
+		t.Error("without any pod the agent is ready")
+	}
+	if texts := notYet([]calc.AwaitedPod{awaited}, []model.EndpointID{awaited.ID}); len(texts) != 1 || texts[0] != "evil/x: closed until Namespace evil is known" {
+		t.Errorf("explain says %q", texts)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/explain"
@@ -28,6 +29,16 @@ func notEnforced(states []dataplane.EndpointStatus, pods []model.EndpointID, add
 		}
 		if text := both(reason, cmp.Or(s.NotInForce, s.Misjudged.TextOf(addrs))); text != "" {
 			texts = append(texts, fmt.Sprintf("%s: %s", s.ID, text))
+		}
+	}
+	return texts
+}
+
+// notYet says which of the pods are closed until their Namespaces are known.
+func notYet(awaited []calc.AwaitedPod, pods []model.EndpointID) (texts []string) {
+	for _, p := range awaited {
+		if slices.Contains(pods, p.ID) {
+			texts = append(texts, fmt.Sprintf("%s: closed until Namespace %s is known", p.ID, p.Namespace))
 		}
 	}
 	return texts

@@ -87,6 +87,7 @@ type Facts struct {
 	Settings      []validate.Problem // of the configuration among the objects
 	Interfaces    map[string]uint32  // workload interfaces, ifindex by name; nil: nothing is enforced yet
 	Local         []*model.EndpointPolicy
+	Awaited       []calc.AwaitedPod // pods of this node that are not among Local yet
 	LostClaims    []calc.LostClaim
 	ServiceClaims iter.Seq[calc.ServiceClaim]
 }

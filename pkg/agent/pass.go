@@ -123,7 +123,7 @@ func (l *Loop) facts() *Facts {
 	return &Facts{
 		Synced: l.settings.synced, NodeSeen: l.settings.layers.NodeSeen(), Kinds: l.reports.Kinds(),
 		Settings:   configProblems(l.settings.layers),
-		Interfaces: l.dataplane.Interfaces(), Local: l.graph.LocalEndpoints(),
+		Interfaces: l.dataplane.Interfaces(), Local: l.graph.LocalEndpoints(), Awaited: l.graph.AwaitedPods(),
 		LostClaims: l.graph.LostClaims(), ServiceClaims: l.graph.ServiceClaims(),
 	}
 }

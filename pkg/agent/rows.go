@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -50,7 +49,7 @@ func closedRows(closed []closedInterface, local []*model.EndpointPolicy, node st
 		rows = append(rows, inspect.EndpointRow{
 			Interface: i.name, Ifindex: i.ifindex, Addrs: []netip.Addr{}, Attached: []inspect.Attachment{},
 			Ingress: inspect.Direction{Policies: []string{}}, Egress: inspect.Direction{Policies: []string{}},
-			Condition: inspect.ConditionClosed, Error: fmt.Sprintf("closed: no pod of node %q is known for it", node),
+			Condition: inspect.ConditionClosed, Error: "closed: " + i.reason(node),
 		})
 	}
 	return rows

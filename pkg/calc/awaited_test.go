@@ -48,8 +48,8 @@ func TestAPodIsNotEnforcedBeforeItsNamespaceIsKnown(t *testing.T) {
 	if ep == nil || len(ep.Egress.Tiers) == 0 || !slices.ContainsFunc(ep.Egress.Tiers[0].Policies, func(p *model.PolicyRules) bool { return p.Key.Name == "guard" }) {
 		t.Fatalf("with its Namespace the pod has %+v", ep)
 	}
-	if texts := missing(g); len(texts) != 0 || len(g.awaited.pods) != 0 {
-		t.Errorf("problems in the end: %q, awaited %v", texts, g.awaited.pods)
+	if texts := missing(g); len(texts) != 0 || len(g.AwaitedPods()) != 0 {
+		t.Errorf("problems in the end: %q, awaited %v", texts, g.AwaitedPods())
 	}
 	g.Apply([]model.Update{model.ProfileUpdate{Name: model.NamespaceProfile("evil")}, pod("evil/x", "10.0.0.67")})
 	if ep := g.Flush().Endpoints[id]; ep == nil || ep.Addrs[0].String() != "10.0.0.67" {
@@ -71,8 +71,8 @@ func TestOnlyPodsWithoutTheirNamespaceWait(t *testing.T) {
 	g.Apply([]model.Update{model.EndpointUpdate{ID: id}})
 	g.Flush()
 	g.Apply([]model.Update{namespace("evil")})
-	if c := g.Flush(); len(c.Endpoints) != 0 || len(g.awaited.pods) != 0 {
-		t.Errorf("a pod that has gone: %v, awaited %v", c.Endpoints, g.awaited.pods)
+	if c := g.Flush(); len(c.Endpoints) != 0 || len(g.AwaitedPods()) != 0 {
+		t.Errorf("a pod that has gone: %v, awaited %v", c.Endpoints, g.AwaitedPods())
 	}
 	g = New(thisNode)
 	g.Apply(guarded())

@@ -31,12 +31,12 @@ func (g *Graph) Flush() model.Changes {
 		return g.profiles.Get(profile) != nil && !g.dirty.profiles[profile].isGone()
 	}
 	affected := g.endpointTable.update(in.endpoints)
-	for _, id := range g.awaited.arrived(known) {
+	for _, id := range g.awaitedTable.arrived(known) {
 		affected[id] = struct{}{}
 	}
 	for id := range affected {
 		ep := g.enforced(id)
-		if g.awaited.hold(id, ep, g.local.endpoints[id] != nil, known) {
+		if g.awaitedTable.hold(id, ep, g.local.endpoints[id] != nil, known) {
 			ep = nil
 		}
 		g.reconcileLocal(id, ep)

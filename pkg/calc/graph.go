@@ -41,12 +41,12 @@ import (
 type Graph struct {
 	inSync  bool
 	pending pending
-	awaited awaited
 	sets    *setIndex
 
 	// The state of the datastore, as of the last flush. Profile labels, endpoint slices and network sets' contents are
 	// kept by the indexes.
 	*endpointTable
+	*awaitedTable
 	*serviceTable
 	*networkSetTable
 	*policyTable
@@ -70,7 +70,7 @@ func New(node string, options ...Option) *Graph {
 	sets := newSetIndex()
 	endpoints := newEndpointTable(node, sets)
 	g := &Graph{
-		awaited:         awaited{pods: map[model.EndpointID]string{}},
+		awaitedTable:    &awaitedTable{waiting: map[model.EndpointID]waitingPod{}},
 		sets:            sets,
 		endpointTable:   endpoints,
 		serviceTable:    newServiceTable(node, endpoints.owners, sets),

@@ -83,10 +83,9 @@ func (g *Graph) Odd() *Odd {
 	o := &Odd{claims: g.ServiceClaims()}
 	g.policyTable.addOdd(o)
 	g.endpointTable.addOdd(o)
-	for id, name := range g.awaited.pods {
-		namespace, _ := model.NamespaceOfProfile(name)
+	for _, p := range g.AwaitedPods() {
 		o.add(func() Problem {
-			return endpointProblem(MissingNamespace, id, fmt.Sprintf("Namespace %s is not known, so policies that its labels decide may be missing: the pod is closed until it is", namespace))
+			return endpointProblem(MissingNamespace, p.ID, fmt.Sprintf("Namespace %s is not known, so policies that its labels decide may be missing: the pod is closed until it is", p.Namespace))
 		})
 	}
 	for id, ep := range g.local.endpoints {
