@@ -51,7 +51,7 @@ func (t *Table) Apply(ctx context.Context) (Commit, error) {
 				return Commit{}, err
 			}
 		}
-		if t.have.dormant {
+		if t.have.dormant && len(t.desired.chains)+len(t.kept) > 0 { // others may have made a table dormant that has nothing of ours
 			if err := t.watch.activate(t.kernel, t.family, t.name); err != nil {
 				t.have.known = false
 				return Commit{}, fmt.Errorf("%v: %w", t, err)
