@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uplinks are the names of the interfaces by which the default routes of the node lead, of table main and both families. Each once, in order.
+// Uplinks are the names of the interfaces by which the default routes of the node lead, of table main and both families, but for routes that
+// router advertisements have made. Each once, in order.
 func Uplinks(o WatchOptions) ([]string, error) {
 	handle, err := newHandle(o)
 	if err != nil {
@@ -26,7 +27,7 @@ func Uplinks(o WatchOptions) ([]string, error) {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range routes {
-			if r.Type != unix.RTN_UNICAST || !everything(r.Dst) {
+			if r.Type != unix.RTN_UNICAST || !everything(r.Dst) || r.Protocol == unix.RTPROT_RA { // a pod can send router advertisements
 				continue
 			}
 			numbers = append(numbers, r.LinkIndex)

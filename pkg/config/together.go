@@ -55,9 +55,9 @@ func sameSocket(a, b string) bool {
 	return x == y || x.IsUnspecified() && (x.Is6() || y.Is4()) || y.IsUnspecified() && (y.Is6() || x.Is4())
 }
 
-// listensOn is the address of a host. None stands for all addresses, of both families, as :: does.
+// listensOn is the address of a host. Without one servers listen on 127.0.0.1.
 func listensOn(host string) netip.Addr {
-	if host == "localhost" {
+	if host == "" || host == "localhost" {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))

@@ -79,6 +79,8 @@ func TestTheChartRefusesValues(t *testing.T) {
 		`image: {digest: "0123"}`:                                           "digest",
 		`fullnameOverride: Margay`:                                          "fullnameOverride",
 		`healthAddress: localhost`:                                          "healthAddress",
+		`healthAddress: "0.0.0.0:9097"`:                                     "the same port, 9097",
+		`{healthAddress: "off", settings: {pprof: true}}`:                   "settings.pprof needs healthAddress",
 		`dataplane: iptables`:                                               "dataplane: iptables needs iptables: true",
 		`etcd: {endpoints: "https://a:2379", user: u}`:                      "need etcd.secret",
 		`etcd: {endpoints: "https://a:2379", clientCertificate: true}`:      "need etcd.secret",
@@ -117,12 +119,16 @@ func TestTheChartRefusesMonitorsOfMetricsThatPrometheusCannotReach(t *testing.T)
 // TestTheChartTakesTheAddressesThatAgentsTake: those of probes and metrics. The chart takes off in lower case only.
 func TestTheChartTakesTheAddressesThatAgentsTake(t *testing.T) {
 	agentTakes := func(address string) bool {
-		_, _, err := config.New(config.Local{Host: "n", Environment: []string{"MARGAY_HEALTH_ADDRESS=" + address, "MARGAY_METRICS_ADDRESS=" + address}})
-		return err == nil
+		for _, setting := range []string{"MARGAY_HEALTH_ADDRESS=", "MARGAY_METRICS_ADDRESS="} { // of one agent they have to differ
+			if _, _, err := config.New(config.Local{Host: "n", Environment: []string{setting + address}}); err != nil {
+				return false
+			}
+		}
+		return true
 	}
 	for address, want := range map[string]bool{
-		"": true, "off": true, ":9097": true, "localhost:9097": true, "0.0.0.0:9097": true, "192.168.10.250:65535": true, "[::]:9097": true,
-		"[fd00::1]:9097": true, "[::ffff:10.0.0.1]:1": true,
+		"": true, "off": true, ":9095": true, "localhost:9095": true, "0.0.0.0:9095": true, "192.168.10.250:65535": true, "[::]:9095": true,
+		"[fd00::1]:9095": true, "[::ffff:10.0.0.1]:1": true,
 		"9097": false, ":0": false, "0.0.0.0:0": false, "0.0.0.0:65536": false, "10.0.0.256:80": false, "10.0.0:80": false, "node.example:80": false,
 		"::1:80": false, "[a]:80": false, "http://10.0.0.1:80": false, "127.0.0.1:": false, "127.0.0.1": false,
 	} {

@@ -75,6 +75,14 @@ annotations: # the checksum has a change of settings replace the agents
 {{- if and (eq .Values.dataplane "iptables") (not .Values.iptables) }}
 {{- fail "dataplane: iptables needs iptables: true: the image with iptables, the capability NET_RAW and the lock of iptables" }}
 {{- end }}
+{{- $health := regexFind "[0-9]+$" (.Values.healthAddress | default "127.0.0.1:9096") }}
+{{- $metrics := regexFind "[0-9]+$" (.Values.metrics.address | default "127.0.0.1:9097") }}
+{{- if and $health (eq $health $metrics) }}
+{{- fail (printf "healthAddress and metrics.address have the same port, %s: two servers of one agent need two. Their defaults are 9096 and 9097" $health) }}
+{{- end }}
+{{- if and (eq .Values.healthAddress "off") (eq (get .Values.settings "pprof" | toString) "true") }}
+{{- fail "settings.pprof needs healthAddress, at which profiles are served" }}
+{{- end }}
 {{- if and .Values.besideCalico .Values.iptables (not (hasKey .Values.settings "iptables-mark-mask")) }}
 {{- fail "besideCalico with iptables needs settings.iptables-mark-mask: the default mark bits of the iptables dataplane, 0xffff0000, are those of Calico's agent Felix. Name 12 or more bits that are next to each other and that nothing else uses" }}
 {{- end }}
