@@ -100,6 +100,18 @@ func TestTheFirstApplyMakesADormantTableActive(t *testing.T) {
 	})
 }
 
+// A table that has nothing of ours, and is to have nothing, stays as others have made it.
+func TestADormantTableWithoutOurChainsStaysDormant(t *testing.T) {
+	dormantKernels(t, func(t *testing.T, k kernel) {
+		k.load(t, "mangle", ":other - [0:0]")
+		putToSleep(t, k, "mangle")
+		apply(t, k.table("mangle"))
+		if !asleep(t, k, "mangle") {
+			t.Error("the table is active")
+		}
+	})
+}
+
 // A transaction that the kernel refuses has no effect, not even that of its other requests, and its error is the kernel's.
 func TestATransactionOfRequestsIsRefusedAsAWhole(t *testing.T) {
 	dormantKernels(t, func(t *testing.T, k kernel) {
