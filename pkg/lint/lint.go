@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -30,7 +31,9 @@ func (f Finding) Object() string {
 
 // Check returns the findings about the objects that the updates leave present, sorted by policy and rule, without
 // duplicates. Without any pod there is nothing to compare policies with: none.
-func Check(updates []model.Update) []Finding {
+func Check(updates []model.Update) []Finding { return check(updates, plan.Options{}) }
+
+func check(updates []model.Update, o plan.Options) []Finding {
 	l := &linter{graph: calc.New(""), found: map[Finding]bool{}}
 	l.graph.Apply(append(slices.Clone(updates), model.InSync{}))
 	l.changes = l.graph.Flush()
@@ -57,7 +60,9 @@ func Check(updates []model.Update) []Finding {
 	for _, p := range l.active {
 		l.resolved(p)
 	}
-	l.shadowed()
+	compiled := l.compile(o)
+	defer compiled.Close()
+	l.shadowed(compiled)
 	return l.sorted()
 }
 

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -103,35 +102,5 @@ func (l *linter) lists(p activePolicy, r *model.MatchRule, name string, s *model
 	case len(s.NotNets) > 0 && !hasNot:
 		l.add(p.rules.Key, p.direction, r.Index, "the %s excludes only %s networks, so the rule matches no %s packet",
 			name, version[!v6], version[v6])
-	}
-}
-
-// shadowed finds rules that decide nothing on any pod they apply to.
-func (l *linter) shadowed() {
-	plan := plan.New(plan.Options{}, nil).Update(l.changes)
-	decides, never := map[model.RuleID]bool{}, map[model.RuleID]bool{}
-	for _, t := range plan.Tables {
-		if t.Interpreted() {
-			return // too large to tell
-		}
-		shadowed := map[model.RuleID]bool{}
-		for _, id := range t.Shadowed() {
-			shadowed[id] = true
-		}
-		for _, id := range t.Program.IDs {
-			if id.Point != model.AtRule || id.Policy.Kind == model.KindProfile {
-				continue
-			}
-			if shadowed[id] {
-				never[id] = true
-			} else {
-				decides[id] = true
-			}
-		}
-	}
-	for id := range never {
-		if !decides[id] {
-			l.add(id.Policy, id.Direction, id.Index, "never decides: earlier rules match every packet that it could match")
-		}
 	}
 }
