@@ -360,11 +360,18 @@ func (a *API) lint(r *http.Request) (inspect.Answer, error) {
 	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Graph.Sample() }); err != nil {
 		return inspect.Answer{}, err
 	}
-	answer := inspect.Answer{Problems: []inspect.ProblemRow{}}
-	for _, f := range lint.Check(updates) {
-		answer.Problems = append(answer.Problems, rows.Finding(f))
+	return inspect.Answer{Problems: lintRows(lint.Check(updates))}, nil
+}
+
+// lintRows are the findings about policies. That the policy of a pod is refused is reported by the agent of its node, of the endpoint.
+func lintRows(found []lint.Finding) []inspect.ProblemRow {
+	list := []inspect.ProblemRow{}
+	for _, f := range found {
+		if f.Endpoint == (model.EndpointID{}) {
+			list = append(list, rows.Finding(f))
+		}
 	}
-	return answer, nil
+	return list
 }
 
 // ParseEndpoint reads "namespace/name"; without a namespace it is "default".

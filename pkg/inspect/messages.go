@@ -133,7 +133,8 @@ type SetRow struct {
 const (
 	// SeverityLint is that of policy that is enforced as written, but most likely does not say what its author meant.
 	SeverityLint = "lint"
-	// SeverityEndpoint is that of a local endpoint whose policy is not enforced, or not the newest. The row's object is the endpoint.
+	// SeverityEndpoint is that of a local endpoint whose policy is not enforced, or not the newest, and in manifests of a pod whose policy
+	// no node would enforce. The row's object is the endpoint.
 	SeverityEndpoint = "endpoint"
 )
 

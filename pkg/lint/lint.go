@@ -1,6 +1,7 @@
 // Package lint finds valid policy that most likely does not say what its author meant: policies that select no pod,
 // peers that select nothing, port names that no pod has, rules that can never decide, networks of one family only, and
-// networks of Services, whose addresses are translated before policy judges. It is pure and takes every pod of the cluster for local.
+// networks of Services, whose addresses are translated before policy judges. It also finds policy that a node refuses to enforce on one of
+// its pods. It is pure and takes every pod of the cluster for local.
 package lint
 
 import (
@@ -18,11 +19,16 @@ type Finding struct {
 	Policy    model.PolicyKey
 	Rule      int             // the API object's rule; -1: the policy as a whole
 	Direction model.Direction // of the rule
-	Text      string
+	// Endpoint is the pod whose policy its node does not enforce. Then there is no Policy. Zero: the finding is about a policy.
+	Endpoint model.EndpointID
+	Text     string
 }
 
-// Object names what the finding is about: "gnp/deny-all", "knp/shop/db#ingress[0]".
+// Object names what the finding is about: "gnp/deny-all", "knp/shop/db#ingress[0]", "pod shop/db-0".
 func (f Finding) Object() string {
+	if f.Endpoint != (model.EndpointID{}) {
+		return "pod " + f.Endpoint.String()
+	}
 	if f.Rule < 0 {
 		return f.Policy.String()
 	}
@@ -30,8 +36,11 @@ func (f Finding) Object() string {
 }
 
 // Check returns the findings about the objects that the updates leave present, sorted by policy and rule, without
-// duplicates. Without any pod there is nothing to compare policies with: none.
-func Check(updates []model.Update) []Finding { return check(updates, plan.Options{}) }
+// duplicates. Without any pod there is nothing to compare policies with: none. The limits of one pod count. Those of a namespace and of a
+// node do not, since they are for the pods of one node.
+func Check(updates []model.Update) []Finding {
+	return check(updates, plan.Options{Budget: plan.Budget{Direction: plan.PerDirection}})
+}
 
 func check(updates []model.Update, o plan.Options) []Finding {
 	l := &linter{graph: calc.New(""), found: map[Finding]bool{}}
@@ -62,7 +71,7 @@ func check(updates []model.Update, o plan.Options) []Finding {
 	}
 	compiled := l.compile(o)
 	defer compiled.Close()
-	l.shadowed(compiled)
+	l.shadowed(compiled, l.refused(compiled))
 	return l.sorted()
 }
 
@@ -101,7 +110,7 @@ type activePolicy struct {
 }
 
 func (l *linter) add(key model.PolicyKey, d model.Direction, rule int, format string, args ...any) {
-	l.found[Finding{key, rule, d, fmt.Sprintf(format, args...)}] = true
+	l.found[Finding{Policy: key, Rule: rule, Direction: d, Text: fmt.Sprintf(format, args...)}] = true
 }
 
 func (l *linter) last(u model.Update) {
@@ -162,7 +171,7 @@ func (l *linter) sorted() []Finding {
 		list = append(list, f)
 	}
 	slices.SortFunc(list, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Policy.String(), b.Policy.String()), cmp.Compare(a.Direction, b.Direction),
+		return cmp.Or(a.Endpoint.Compare(b.Endpoint), cmp.Compare(a.Policy.String(), b.Policy.String()), cmp.Compare(a.Direction, b.Direction),
 			cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Text, b.Text))
 	})
 	return list

@@ -1,14 +1,11 @@
 package lint_test
 
 import (
-	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
@@ -110,30 +107,6 @@ func TestFindings(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// manyPeers is a policy of web whose table has a row for each of its peers.
-func manyPeers() string {
-	var rules []string
-	for i := range 9 {
-		rules = append(rules, fmt.Sprintf(`{from: [{ipBlock: {cidr: 192.0.2.%d/32}}], ports: [{port: %d}]}`, i, 1+i))
-	}
-	return knp("many", `{podSelector: {matchLabels: {app: web}}, ingress: [`+strings.Join(rules, ", ")+`]}`)
-}
-
-// Where no table of a policy is made, because it would be too large, the policies of other pods are looked at.
-func TestALargeTableHidesNoFindingsOfOthers(t *testing.T) {
-	small := plan.Options{}
-	small.Limits.Rows = 4
-	all := updates(t, pods+manyPeers()+knp("a", `{podSelector: {matchLabels: {app: db}}, ingress: [{}, {ports: [{port: 443}]}]}`)+
-		knp("b", `{podSelector: {}, ingress: [{ports: [{port: 443}]}]}`))
-	got := lint.CheckWith(all, small)
-	if len(got) != 1 || got[0].Object() != "knp/shop/a#ingress[1]" {
-		t.Errorf("got %v, want that rule 1 of policy a never decides, and nothing of policy b, which may decide on web", got)
-	}
-	if got := lint.Check(all); len(got) != 1 {
-		t.Errorf("without the limit: %v", got)
 	}
 }
 

@@ -44,9 +44,9 @@ is wrong with the objects that the running agent reads. Settings are those that 
 this environment and this file. Needs root.
 
 With --datastore: what is wrong with the objects of an API server or of etcd, which are read as an agent would read
-them. With FILE or --dir: what is wrong with manifests: objects that are rejected, rules that are left out, and policy
-that most likely means something else than its author thought. FILE is a file, a directory, or - for standard input.
-Needs neither root nor Linux.
+them. With FILE or --dir: what is wrong with manifests: objects that are rejected, rules that are left out, policy that
+nodes refuse, and policy that most likely means something else than its author thought. FILE is a file, a directory,
+or - for standard input. Needs neither root nor Linux.
 
 Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 		Example: `  margay check
@@ -120,7 +120,11 @@ func (report *checkReport) manifests(m *manifests, err error) error {
 	}
 	for _, f := range lint.Check(m.updates) {
 		row := rows.Finding(f)
-		row.Object = m.placed(row.Object, model.PolicyUpdate{Key: f.Policy})
+		if f.Endpoint != (model.EndpointID{}) {
+			row.Object = m.placed(row.Object, model.EndpointUpdate{ID: f.Endpoint})
+		} else {
+			row.Object = m.placed(row.Object, model.PolicyUpdate{Key: f.Policy})
+		}
 		report.Problems = append(report.Problems, row)
 	}
 	return nil
