@@ -58,9 +58,7 @@ func check(updates []model.Update, o plan.Options) []Finding {
 		l.applies[p.rules.Key] = true
 	}
 	for _, ep := range l.endpoints {
-		for _, p := range ep.Ports {
-			l.exposed[port{p.Name, p.Protocol}], l.exposed[port{p.Name, 0}] = true, true
-		}
+		expose(l.exposed, ep)
 	}
 	translated := l.translatedAddrs()
 	for key, p := range l.policies {
@@ -96,17 +94,12 @@ type linter struct {
 	found     map[Finding]bool
 }
 
-// port is a port that a pod exposes by name; protocol 0 stands for any.
-type port struct {
-	name     string
-	protocol uint8
-}
-
 // activePolicy is one direction of a policy that applies to a pod.
 type activePolicy struct {
 	rules     *model.PolicyRules
 	direction model.Direction
-	families  [2]bool // of the addresses of its pods: IPv4, IPv6
+	families  [2]bool       // of the addresses of its pods: IPv4, IPv6
+	exposed   map[port]bool // by its pods
 }
 
 func (l *linter) add(key model.PolicyKey, d model.Direction, rule int, format string, args ...any) {
@@ -146,8 +139,9 @@ func (l *linter) activePolicies() []activePolicy {
 					if !ok {
 						i = len(list)
 						at[p] = i
-						list = append(list, activePolicy{rules: p, direction: d.Direction})
+						list = append(list, activePolicy{rules: p, direction: d.Direction, exposed: map[port]bool{}})
 					}
+					expose(list[i].exposed, l.endpoints[ep.ID])
 					for _, a := range ep.Addrs {
 						list[i].families[family(a.Is6())] = true
 					}

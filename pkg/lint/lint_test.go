@@ -68,6 +68,38 @@ func TestFindings(t *testing.T) {
 			[]string{`knp/shop/p#ingress[0]: no pod has a port named "dns" of protocol TCP`},
 		},
 		{
+			"port name of pods that the policy does not apply to", knp("p", `{podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: http}]}]}`),
+			[]string{`knp/shop/p#ingress[0]: no pod that the policy applies to has a port named "http" of protocol TCP`},
+		},
+		{
+			"port name of some of the pods", knp("p", `{podSelector: {}, ingress: [{ports: [{port: http}, {port: dns, protocol: UDP}]}]}`), nil,
+		},
+		{
+			"port names of other pods beside one that a pod has",
+			knp("p", `{podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: http}, {port: dns, protocol: UDP}]}, {ports: [{port: http}, {port: 81}]}]}`), nil,
+		},
+		{
+			"port name of pods that are no destination",
+			knp("p", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: http}]}]}`),
+			[]string{`knp/shop/p#egress[0]: the destination selects no pod with a port named "http" of protocol TCP`},
+		},
+		{
+			"port name of one destination of two",
+			knp("p", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: db}}}, {podSelector: {matchLabels: {app: web}}}], ports: [{port: http}]}]}`), nil,
+		},
+		{
+			"port name of any destination", knp("p", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Egress], egress: [{ports: [{port: http}]}]}`), nil,
+		},
+		{
+			"port name of a source", "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: a, namespace: shop}\nspec: {selector: app == 'db', types: [Ingress, Egress], " +
+				"ingress: [{action: Allow, protocol: TCP, source: {selector: app == 'db', ports: [http]}}, {action: Allow, protocol: TCP, source: {selector: app == 'web', ports: [http]}}], " +
+				"egress: [{action: Allow, protocol: TCP, source: {ports: [http]}}, {action: Allow, protocol: UDP, source: {ports: [dns]}}]}\n---\n",
+			[]string{
+				`np/shop/a#ingress[0]: the source selects no pod with a port named "http" of protocol TCP`,
+				`np/shop/a#egress[0]: no pod that the policy applies to has a port named "http" of protocol TCP`,
+			},
+		},
+		{
 			"shadowed rule", knp("p", `{podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: 1, endPort: 1000}]}, {ports: [{port: 443}]}]}`),
 			[]string{"knp/shop/p#ingress[1]: never decides: earlier rules match every packet that it could match"},
 		},

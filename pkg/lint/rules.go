@@ -29,12 +29,8 @@ func (l *linter) policy(key model.PolicyKey, p *model.Policy, translated *transl
 					l.add(key, d, r.Index, "%s", text)
 				}
 				for _, name := range slices.Concat(side.NamedPorts, side.NotNamedPorts) {
-					of := port{name: name}
-					if r.Protocol != nil {
-						of.protocol = *r.Protocol
-					}
-					if !l.exposed[of] {
-						l.add(key, d, r.Index, "no pod has a port named %q%s", name, ofProtocol(of.protocol))
+					if of := portOf(r, name); !l.exposed[of] {
+						l.add(key, d, r.Index, "no pod has a port named %s", of)
 					}
 				}
 			}
@@ -47,20 +43,6 @@ func (l *linter) hasBackends(key model.ServiceKey) bool {
 	return slices.ContainsFunc(l.graph.Slices(key), func(s *model.EndpointSlice) bool { return len(s.Addrs) > 0 && len(s.Ports) > 0 })
 }
 
-func ofProtocol(p uint8) string {
-	switch p {
-	case 0:
-		return ""
-	case model.ProtoTCP:
-		return " of protocol TCP"
-	case model.ProtoUDP:
-		return " of protocol UDP"
-	case model.ProtoSCTP:
-		return " of protocol SCTP"
-	}
-	return " of this protocol"
-}
-
 // resolved looks at a policy that applies to pods, with its selectors resolved.
 func (l *linter) resolved(p activePolicy) {
 	for i := range p.rules.Rules {
@@ -71,6 +53,7 @@ func (l *linter) resolved(p activePolicy) {
 		l.side(p, r, "source", &r.Source)
 		l.side(p, r, "destination", &r.Destination)
 	}
+	l.portNames(p)
 }
 
 func (l *linter) side(p activePolicy, r *model.MatchRule, name string, s *model.Side) {
