@@ -34,6 +34,16 @@ func knp(name, spec string) string {
 	return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + ", namespace: shop}\nspec: " + spec + "\n---\n"
 }
 
+// byService is a policy of all pods that names the Service db.
+const byService = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: a, namespace: shop}\n" +
+	"spec: {ingress: [{action: Allow, source: {services: {name: db}}}], egress: [{action: Allow, destination: {services: {name: db}}}]}\n---\n"
+
+// slice is the EndpointSlice of a Service.
+func slice(service, endpoints string) string {
+	return "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: " + service + ", namespace: shop, labels: {kubernetes.io/service-name: " + service +
+		"}}\naddressType: IPv4\nports: [{port: 5432}]\nendpoints: [" + endpoints + "]\n---\n"
+}
+
 func updates(t *testing.T, text string) []model.Update {
 	t.Helper()
 	var all []model.Update
@@ -125,8 +135,19 @@ func TestFindings(t *testing.T) {
 				knp("a", `{podSelector: {}, ingress: [{}]}`), nil,
 		},
 		{
-			"Services without backends", "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: a, namespace: shop}\nspec: {ingress: [{action: Allow, source: {services: {name: db}}}], egress: [{action: Allow, destination: {services: {name: db}}}]}\n---\n",
-			[]string{"np/shop/a#ingress[0]: the source selects nothing: service shop/db", "np/shop/a#egress[0]: the destination Service shop/db has no backends"},
+			"Services without backends", slice("db", "") + slice("mail", "") + byService,
+			[]string{"np/shop/a#ingress[0]: the source Service shop/db has no backends", "np/shop/a#egress[0]: the destination Service shop/db has no backends"},
+		},
+		{
+			"Services with backends", slice("db", "{addresses: [10.99.0.1]}") + byService, nil,
+		},
+		{
+			"Services without EndpointSlices", "apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\nspec: {clusterIP: 10.96.0.9, selector: {app: db}, ports: [{port: 5432}]}\n---\n" +
+				slice("mail", "{addresses: [10.99.0.1]}") + byService,
+			[]string{
+				"np/shop/a#ingress[0]: the source matches nothing: there is no EndpointSlice of Service shop/db",
+				"np/shop/a#egress[0]: the destination matches nothing: there is no EndpointSlice of Service shop/db",
+			},
 		},
 		{"some IPv4 network", knp("p", `{podSelector: {matchLabels: {app: web}}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}]}], policyTypes: [Egress]}`), nil},
 	} {

@@ -3,6 +3,7 @@ package lint
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -21,12 +22,12 @@ func (l *linter) policy(key model.PolicyKey, p *model.Policy, translated *transl
 	for d, rules := range map[model.Direction][]model.Rule{model.Ingress: p.Ingress, model.Egress: p.Egress} {
 		for i := range rules {
 			r := &rules[i]
-			if s := r.Destination.Service; s != nil && !l.hasBackends(*s) {
-				l.add(key, d, r.Index, "the destination Service %s has no backends", s)
-			}
 			for name, side := range map[string]*model.Entity{"source": &r.Source, "destination": &r.Destination} {
 				if text := translated.side(name, side); text != "" {
 					l.add(key, d, r.Index, "%s", text)
+				}
+				if side.Service != nil && r.Unmatchable == "" {
+					l.service(key, d, r.Index, name, *side.Service)
 				}
 				for _, name := range slices.Concat(side.NamedPorts, side.NotNamedPorts) {
 					if of := portOf(r, name); !l.exposed[of] {
@@ -38,9 +39,17 @@ func (l *linter) policy(key model.PolicyKey, p *model.Policy, translated *transl
 	}
 }
 
-// hasBackends reports whether a rule by the Service as a destination may match anything.
-func (l *linter) hasBackends(key model.ServiceKey) bool {
-	return slices.ContainsFunc(l.graph.Slices(key), func(s *model.EndpointSlice) bool { return len(s.Addrs) > 0 && len(s.Ports) > 0 })
+// service looks at a Service that is one side of a rule. As a destination it matches by address and port, as a source by address.
+func (l *linter) service(key model.PolicyKey, d model.Direction, rule int, side string, of model.ServiceKey) {
+	backends := func(s *model.EndpointSlice) bool {
+		return len(s.Addrs) > 0 && (side == "source" || len(s.Ports) > 0)
+	}
+	switch list := l.graph.Slices(of); {
+	case len(list) == 0:
+		l.add(key, d, rule, "the %s matches nothing: there is no EndpointSlice of Service %s", side, of)
+	case !slices.ContainsFunc(list, backends):
+		l.add(key, d, rule, "the %s Service %s has no backends", side, of)
+	}
 }
 
 // resolved looks at a policy that applies to pods, with its selectors resolved.
@@ -59,7 +68,8 @@ func (l *linter) resolved(p activePolicy) {
 func (l *linter) side(p activePolicy, r *model.MatchRule, name string, s *model.Side) {
 	for _, id := range s.In {
 		members, ok := l.graph.SetMembers(id)
-		if text, _ := l.graph.SetText(id); ok && len(members) == 0 {
+		text, _ := l.graph.SetText(id)
+		if ok && len(members) == 0 && !strings.HasPrefix(text, "service ") { // Services are looked at as written
 			l.add(p.rules.Key, p.direction, r.Index, "the %s selects nothing: %s", name, text)
 		}
 	}
