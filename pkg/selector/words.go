@@ -8,6 +8,9 @@ import (
 // serviceAccountLabel has the name of a pod's service account.
 const serviceAccountLabel = "projectcalico.org/serviceaccount"
 
+// OfKnownNamespace is the condition, as it is printed, by which the conversion excludes pods whose Namespace is not known. No author writes it.
+const OfKnownNamespace = `!(projectcalico.org/orchestrator == "k8s" && !has(pcns.projectcalico.org/name))`
+
 // Words is the selector for people: as Kubernetes says it if a Kubernetes object is behind it, and otherwise as the author
 // of a Calico policy wrote its parts, without the labels by which the conversion has joined them: `selector role ==
 // "front" in namespace shop`, `selector all() in namespaces with env == "prod"`, `selector app == "db" with service account
@@ -38,6 +41,9 @@ type wordParts struct {
 
 // add notes one condition; false if it is about several things, or has no words.
 func (w *wordParts) add(n node) bool {
+	if newSelector(n).String() == OfKnownNamespace {
+		return true
+	}
 	labels := map[string]bool{}
 	newSelector(n).LabelNames(labels)
 	of := func(prefix string) int {

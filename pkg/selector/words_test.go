@@ -18,6 +18,7 @@ func TestSelectorsOfCalicoPoliciesReadAsTheirAuthorsWroteThem(t *testing.T) {
 		inShop + ` && projectcalico.org/serviceaccount in {"a", "b"} && pcsa.x == "y"`: `selector all() in namespace shop with service account a or b with a service account that has x == "y"`,
 		`has(projectcalico.org/serviceaccount)`:                                        `selector all() with any service account`,
 		`projectcalico.org/orchestrator == "k8s" && ` + inShop + ` && app == "db"`:     `pods app=db in namespace shop`,
+		`pcns.env != "p" && ` + OfKnownNamespace + ` && has(a)`:                        `selector has(a) in namespaces with env != "p"`,
 		// These have no parts of that kind.
 		`app == "db" || pcns.env == "dev"`:              `selector app == "db" || pcns.env == "dev"`,
 		`pcns.env == "dev" || pcsa.env == "dev"`:        `selector pcns.env == "dev" || pcsa.env == "dev"`,

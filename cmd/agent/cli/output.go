@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/selector"
 )
 
 // outputFlag is how a command answers.
@@ -109,7 +110,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// readable removes the condition that is true of every pod from a selector.
-func readable(selector string) string {
-	return strings.ReplaceAll(selector, `projectcalico.org/orchestrator == "k8s" && `, "")
+// readable removes from a selector the conditions that the conversion has added: that it is a pod, and one of a known Namespace.
+func readable(text string) string {
+	return strings.NewReplacer(selector.OfKnownNamespace+" && ", "", " && "+selector.OfKnownNamespace, "", `projectcalico.org/orchestrator == "k8s" && `, "").Replace(text)
 }

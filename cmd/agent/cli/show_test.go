@@ -17,6 +17,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/selector"
 )
 
 func text(t *testing.T, write func(io.Writer) error) string {
@@ -283,5 +284,18 @@ func TestTheFallbackIsShown(t *testing.T) {
 	var out strings.Builder
 	if err := writeStatus(&out, s); err != nil || !strings.Contains(out.String(), "iptables: kernel 5.14 lacks") {
 		t.Errorf("status, %v:\n%s", err, out.String())
+	}
+}
+
+func TestSelectorsAreShownWithoutWhatTheConversionAdds(t *testing.T) {
+	for text, want := range map[string]string{
+		`projectcalico.org/orchestrator == "k8s" && app == "db"`:                            `app == "db"`,
+		`pcns.env != "p" && ` + selector.OfKnownNamespace:                                   `pcns.env != "p"`,
+		`(a == "x" || ` + selector.OfKnownNamespace + ` && b == "y")`:                       `(a == "x" || b == "y")`,
+		`x && ` + selector.OfKnownNamespace + ` && projectcalico.org/orchestrator != "k8s"`: `x && projectcalico.org/orchestrator != "k8s"`,
+	} {
+		if got := readable(text); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", text, got, want)
+		}
 	}
 }

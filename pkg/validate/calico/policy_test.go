@@ -6,13 +6,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 )
 
 // Selectors that many tests see.
 const (
 	inShop  = `projectcalico.org/namespace == "shop"`
 	inAny   = `has(projectcalico.org/namespace)`
-	isKnown = `!(projectcalico.org/orchestrator == "k8s" && !has(pcns.projectcalico.org/name))`
+	isKnown = selector.OfKnownNamespace
 	account = `projectcalico.org/serviceaccount`
 )
 
