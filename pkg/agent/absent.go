@@ -101,8 +101,5 @@ func (a *absentInterfaces) unready() string { return a.text }
 
 // problems returns the message, if there is one, as a problem of the node.
 func (a *absentInterfaces) problems() []validate.Problem {
-	if a.text == "" {
-		return nil
-	}
-	return []validate.Problem{{Ref: validate.Ref{Kind: "Node", Name: a.node}, Severity: validate.Warning, Reason: a.text}}
+	return nodeProblem(a.node, a.text)
 }

@@ -174,8 +174,5 @@ func (c *closedInterfaces) unready() string {
 
 // problems returns the message, if there is one, as a problem of the node.
 func (c *closedInterfaces) problems() []validate.Problem {
-	if c.text == "" {
-		return nil
-	}
-	return []validate.Problem{{Ref: validate.Ref{Kind: "Node", Name: c.node}, Severity: validate.Warning, Reason: c.text}}
+	return nodeProblem(c.node, c.text)
 }

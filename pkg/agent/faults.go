@@ -16,6 +16,14 @@ func newNodeFaults(o Options) nodeFaults {
 // unready is the reason why the agent is not ready; empty: it is ready. The faults exclude each other: one is without pods of this node.
 func (f nodeFaults) unready() string { return f.closed.unready() + f.absent.unready() }
 
+// nodeProblem returns a message about a node as its problem; none if it is empty.
+func nodeProblem(node, text string) []validate.Problem {
+	if text == "" {
+		return nil
+	}
+	return []validate.Problem{{Ref: validate.Ref{Kind: "Node", Name: node}, Severity: validate.Warning, Reason: text}}
+}
+
 func (f nodeFaults) problems() []validate.Problem {
 	return append(f.closed.problems(), f.absent.problems()...)
 }

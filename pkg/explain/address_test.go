@@ -53,7 +53,7 @@ func greedy(t *testing.T) *explain.State {
 	return explain.NewState(updates)
 }
 
-// What a tenant lists as external addresses of its Service is nobody else's answer: an address is first that of its owner.
+// An address is first that of its owner, though a tenant's Service lists it as an external one.
 func TestAnAddressIsFirstItsOwners(t *testing.T) {
 	state := greedy(t)
 	for _, test := range []struct{ src, dst, verdict, packet, says string }{
@@ -81,7 +81,7 @@ func TestAnAddressIsFirstItsOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := state.Explain(r); err == nil || !strings.Contains(err.Error(), "is an address of Service shop/evil, which opens no connections") {
-		t.Errorf("from the address of a load balancer that nobody has: %v", err)
+		t.Errorf("the source is an external address that no pod or node has: %v", err)
 	}
 }
 

@@ -67,8 +67,8 @@ func (c *Conn) doSome(requests []Request, errs []error, acknowledged int) {
 	}
 }
 
-// Transaction sends requests as one batch of a subsystem that has transactions (nftables), which takes effect whole or not at all. The
-// requests have one Subsystem. It returns the first error.
+// Transaction sends requests as one batch of a subsystem that has transactions (nftables), which takes effect whole or not at all. There
+// is at least one request, and all have one Subsystem. It returns the first error.
 func (c *Conn) Transaction(requests ...Request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
