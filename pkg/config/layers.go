@@ -71,8 +71,7 @@ func New(local Local) (l *Layers, warnings []string, err error) {
 }
 
 // SetFile replaces the file; nil: there is none any more. On an error, also of values that cannot be used together, the values of the last
-// valid file stay. The
-// node's name stays as it was when the process started.
+// valid file stay. The node's name stays as it was when the process started.
 func (l *Layers) SetFile(f *File) (Change, error) {
 	values, err := f.read()
 	l.fileErr = err

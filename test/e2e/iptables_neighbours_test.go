@@ -11,6 +11,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
@@ -167,23 +168,32 @@ func TestAnotherAgentsJumpsStayBehindOurs(t *testing.T) {
 	})
 }
 
+// ofNftables is a node with a client and a server, whose policy admits connections to the first of two ports, and an agent that finds
+// alterations by others in nftables without comparing everything.
+func ofNftables(t *testing.T) (c *cluster, client *lab.Pod, servers [2]*echo.Server) {
+	t.Helper()
+	testutil.RequireCommand(t, "nft")
+	testutil.RequireCommand(t, "iptables-nft-restore")
+	c = newCluster(t, oneNode, append([]string{"--dataplane", "iptables", "--iptables-backend", "nft"}, noResync...)...)
+	client = c.Pod(c.Node(0), "client")
+	server := c.Pod(c.Node(0), "server")
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(server, 1, 0)
+	servers[0], _ = c.Serve(server.Host, openPort)
+	servers[1], _ = c.Serve(server.Host, closedPort)
+	return c, client, servers
+}
+
 // nft flush ruleset takes both tables at once. Everything is there again soon; connections that were denied and came through meanwhile
 // are counted, and end.
 func TestAFlushedRulesetIsWrittenAgain(t *testing.T) {
-	testutil.RequireCommand(t, "nft")
-	testutil.RequireCommand(t, "iptables-nft-restore")
-	c := newCluster(t, oneNode, append([]string{"--dataplane", "iptables", "--iptables-backend", "nft"}, noResync...)...)
-	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
-	c.Policy("server", onlyOpen)
-	c.AwaitPolicies(server, 1, 0)
-	open, _ := c.Serve(server.Host, openPort)
-	closed, _ := c.Serve(server.Host, closedPort)
-	live, err := echo.StartStream(client.Host, open.Addr4(), echo.StreamOptions{Interval: 2 * time.Millisecond})
+	c, client, servers := ofNftables(t)
+	live, err := echo.StartStream(client.Host, servers[0].Addr4(), echo.StreamOptions{Interval: 2 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		testMeddling(t, c, [2]*echo.Server{open, closed}, client, false, func() error {
+		testMeddling(t, c, servers, client, false, func() error {
 			_, err := c.Node(0).Run(t.Context(), "", "nft", "flush", "ruleset")
 			return err
 		})
@@ -196,14 +206,7 @@ func TestAFlushedRulesetIsWrittenAgain(t *testing.T) {
 // Somebody makes our tables dormant, so that the kernel asks none of their chains. They are active again soon, and after the start of an
 // agent that was not there meanwhile. While table mangle alone is dormant, table filter drops what is denied.
 func TestDormantTablesAreMadeActive(t *testing.T) {
-	testutil.RequireCommand(t, "nft")
-	testutil.RequireCommand(t, "iptables-nft-restore")
-	c := newCluster(t, oneNode, append([]string{"--dataplane", "iptables", "--iptables-backend", "nft"}, noResync...)...)
-	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
-	c.Policy("server", onlyOpen)
-	c.AwaitPolicies(server, 1, 0)
-	open, _ := c.Serve(server.Host, openPort)
-	closed, _ := c.Serve(server.Host, closedPort)
+	c, client, servers := ofNftables(t)
 	sleep := func(tables ...string) func() error {
 		return func() error {
 			var errs []error
@@ -214,19 +217,19 @@ func TestDormantTablesAreMadeActive(t *testing.T) {
 			return errors.Join(errs...)
 		}
 	}
-	live, err := echo.StartStream(client.Host, open.Addr4(), echo.StreamOptions{Interval: 2 * time.Millisecond})
+	live, err := echo.StartStream(client.Host, servers[0].Addr4(), echo.StreamOptions{Interval: 2 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	testMeddling(t, c, [2]*echo.Server{open, closed}, client, true, sleep("mangle"))
-	testMeddling(t, c, [2]*echo.Server{open, closed}, client, false, sleep("mangle", "filter"))
+	testMeddling(t, c, servers, client, true, sleep("mangle"))
+	testMeddling(t, c, servers, client, false, sleep("mangle", "filter"))
 	c.Agent(0).Kill()
 	if err := sleep("mangle", "filter")(); err != nil {
 		t.Fatal(err)
 	}
 	c.Agent(0).Start()
 	awaitProven(t, c.Agent(0), 2, "after an agent has found its tables dormant")
-	if got := echo.DialTCP(client.Host, closed.Addr4(), never/4); got.Established {
+	if got := echo.DialTCP(client.Host, servers[1].Addr4(), never/4); got.Established {
 		t.Error("a denied connection is established")
 	}
 	if r := live.Stop(); r.Errors > 0 || r.Connects != 1 {
