@@ -316,10 +316,17 @@ static __always_inline bool moved(const struct sk_buff *skb, unsigned long nfct)
 	return (status & IPS_DST_NAT) && !(skb->mark & (cfg.mark_judge | cfg.mark_own));
 }
 
-/* Whether a forwarded packet is accepted as nearly all are: it is not put off, IPVS has not touched it, it does not go back to its
- * pod, and no interface is closed. The kernel's conntrack has seen its connection before, or does not follow it;
- * then the interface by which it came must be a ready endpoint's, too. precheck comes to the same result by four times as many
- * instructions. */
+/* Whether the kernel's conntrack begins an entry with a packet that from_pod has judged, or does not follow it, and judge need not judge
+ * it again: its destination is that which from_pod has seen. The mark alone is no proof of that, since rules of others may set it. */
+static __always_inline bool begins_as_judged(const struct net_device *in, __u32 mark, unsigned long nfct)
+{
+	if (mark == cfg.mark_judge || !ready_endpoint(in->ifindex))
+		return false;
+	return nfct <= NFCT_INFO || !(kernel_entry(nfct)->status & IPS_DST_NAT);
+}
+
+/* Whether a forwarded packet is accepted as nearly all are: it is not put off, the node has not translated it, it does not go back to its
+ * pod, and no interface is closed. precheck comes to the same result by four times as many instructions. */
 static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 {
 	const struct nf_hook_state *state = ctx->state;
@@ -332,15 +339,15 @@ static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 		return false;
 	if (mark == (cfg.mark_seen | cfg.mark_judge))
 		return false;
-	if (!mark)
-		return (nfct & NFCT_INFO) != IP_CT_NEW && !is_workload(in) && !closed(out);
+	if (!mark) /* from no pod: its source's policy is none of this node's */
+		return !is_workload(in) && !closed(out);
 	/* After !mark: of what the node forwards for others, much leaves by the interface that it came by. */
 	if (in == out)
 		return false;
-	if (nfct > NFCT_INFO) {
-		if ((nfct & NFCT_INFO) == IP_CT_NEW || moved(skb, nfct))
+	if (nfct > NFCT_INFO && (nfct & NFCT_INFO) != IP_CT_NEW) {
+		if (moved(skb, nfct))
 			return false;
-	} else if (mark == cfg.mark_judge || !ready_endpoint(in->ifindex)) {
+	} else if (!begins_as_judged(in, mark, nfct)) {
 		return false;
 	}
 	return !closed(out);
