@@ -164,6 +164,8 @@ func (w *furtherWorld) notAnswers() {
 	for _, flags := range []uint8{testutil.ACK, testutil.ACK | testutil.RST, testutil.SYN} {
 		w.arrives("TCP in the name of x", w.a, w.b.Host, w.packet(x, b, testutil.TCP{SrcPort: 8080, DstPort: 3003, Flags: flags, Seq: 1, Ack: 1}), false)
 	}
+	live := w.portTo(netip.AddrPortFrom(x, 8080), b)
+	w.arrives("TCP of the connection that b has with x", w.a, w.b.Host, w.packet(x, b, testutil.TCP{SrcPort: 8080, DstPort: live, Flags: testutil.ACK, Seq: 1, Ack: 1}), false)
 	w.arrives("the flow goes on", w.b, w.x.Host, w.datagram(b, x, 3002, 53), true)
 	if r := stream.Stop(); r.Errors != 0 || r.Connects != 1 {
 		w.t.Errorf("a flow of b with x while a poses as x: %+v", r)
@@ -192,6 +194,27 @@ func (w *furtherWorld) notBeginners() {
 
 // forget clears the marks of connections that were opened from an address.
 func (w *furtherWorld) forget(opener netip.Addr) (cleared int, err error) {
+	return w.remark(func(e conntrack.Entry) (uint32, bool) { return 0, e.Original.Src == opener && e.Mark != 0 })
+}
+
+// portTo is the port of the connection that an address has with a server.
+func (w *furtherWorld) portTo(server netip.AddrPort, from netip.Addr) (port uint16) {
+	w.t.Helper()
+	found := 0
+	_, err := w.remark(func(e conntrack.Entry) (uint32, bool) {
+		if o := e.Original; o.Src == from && o.Dst == server.Addr() && o.DstPort == server.Port() {
+			port, found = o.SrcPort, found+1
+		}
+		return 0, false
+	})
+	if err != nil || found != 1 {
+		w.t.Fatalf("%d connections of %v with %v, want one: %v", found, from, server, err)
+	}
+	return port
+}
+
+// remark changes the marks of connections, as Conn.Remark does.
+func (w *furtherWorld) remark(decide func(conntrack.Entry) (uint32, bool)) (written int, err error) {
 	family := conntrack.IPv4
 	if w.family == 6 {
 		family = conntrack.IPv6
@@ -201,12 +224,10 @@ func (w *furtherWorld) forget(opener netip.Addr) (cleared int, err error) {
 		if err != nil {
 			return err
 		}
-		cleared, err = c.Remark(family, conntrack.Filter{}, w.o.Marks.Mask(), func(e conntrack.Entry) (uint32, bool) {
-			return 0, e.Original.Src == opener && e.Mark != 0
-		})
+		written, err = c.Remark(family, conntrack.Filter{}, w.o.Marks.Mask(), decide)
 		return errors.Join(err, c.Close())
 	})
-	return cleared, err
+	return written, err
 }
 
 // noOpeners: b lists the address that is routed to a. Its packets from there open nothing for a.

@@ -85,16 +85,17 @@ func (c *checks) tunnelChains() []Chain {
 	if c.allowEncap {
 		return nil
 	}
-	rules := []string{"-p 4 -j DROP", "-p 41 -j DROP", "-p 47 -j DROP"}
-	var before []string // rules about the port before translation
+	var rules, before []string // before: about the port before translation
 	for _, port := range c.tunnels {
 		rules = append(rules, fmt.Sprintf("-p udp -m udp --dport %d -j DROP", port))
 		before = append(before, fmt.Sprintf("-p udp -m conntrack --ctorigdstport %d --ctdir ORIGINAL -j DROP", port))
 	}
+	// Nearly all packets that get here are of UDP: they pass no rule about other protocols.
+	chain := c.t.chain("encap", append(rules, "-p udp -j RETURN", "-p 4 -j DROP", "-p 41 -j DROP", "-p 47 -j DROP")...)
 	if len(before) == 0 {
-		return []Chain{c.t.chain("encap", rules...)}
+		return []Chain{chain}
 	}
-	return []Chain{c.t.chain("encap-nat", before...), c.t.chain("encap", rules...)}
+	return []Chain{c.t.chain("encap-nat", before...), chain}
 }
 
 // bytecode returns the operand of a match bpf.

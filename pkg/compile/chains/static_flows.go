@@ -46,11 +46,14 @@ func (f *flows) notTurned() string { return connmark("! ", f.turn()) }
 // turn is the change of the mark of a connection whose first packet on record was an answer.
 func (f *flows) turn() Value { return Value{f.marks.turned(), f.marks.turned()} }
 
-// fast lets packets of flows pass that the policy in force has allowed. A flow that a conntrack helper expected, for example of FTP,
-// inherits the mark of the flow that announced it. So its first packet, which is RELATED, is judged.
-func (f *flows) fast() string {
-	return when(f.sctpUntracked, "! -p sctp ") + "-m conntrack ! --ctstate RELATED " + f.current() + " -j RETURN"
+// fast lets packets that match pass, of flows that the policy in force has allowed. A flow that a conntrack helper expected, for example of
+// FTP, inherits the mark of the flow that announced it. So its first packet, which is RELATED, is judged.
+func (f *flows) fast(match string) string {
+	return both(match, "-m conntrack ! --ctstate RELATED "+f.current()+" -j RETURN")
 }
+
+// known matches packets of protocols whose flows conntrack knows.
+func (f *flows) known() string { return when(f.sctpUntracked, "! -p sctp") }
 
 // answered lets answers pass in flows that the node has opened: flows whose first packet on record was an answer of the node it has not
 // opened, see host.output.

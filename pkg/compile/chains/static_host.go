@@ -26,7 +26,7 @@ func (h *host) input() Chain {
 	if h.drop {
 		return t.chain("INPUT", append(rules, h.checks.encapBefore(""), h.checks.quotes(), h.flows.answered(), "-j DROP")...)
 	}
-	return t.chain("INPUT", slices.Concat(rules, []string{h.flows.fast(), h.checks.encapBefore("")}, h.checks.errors(), []string{h.flows.answered()}, h.checks.dubious(),
+	return t.chain("INPUT", slices.Concat(rules, []string{h.flows.fast(h.flows.known()), h.checks.encapBefore("")}, h.checks.errors(), []string{h.flows.answered()}, h.checks.dubious(),
 		[]string{h.flows.revoked() + " -g " + t.name("revoked")}, h.judgement.by(EgressSlots, t.in, "src"), []string{"-g " + t.name("allow")})...)
 }
 
