@@ -8,6 +8,17 @@
 #include "reassembly.h"
 #include "track.h"
 
+static __always_inline bool is_tunnel_port(__u16 port)
+{
+	for (int i = 0; i < TUNNEL_PORTS; i++) {
+		if (!cfg.tunnel_ports[i])
+			break;
+		if (port == cfg.tunnel_ports[i])
+			return true;
+	}
+	return false;
+}
+
 /* Whether a packet is a tunnel's. Tunnels that pods make would carry packets past the policy of others (semantics §15). */
 static __always_inline bool encapsulates(const struct pkt *p)
 {
@@ -15,13 +26,7 @@ static __always_inline bool encapsulates(const struct pkt *p)
 		return false;
 	if (p->t.proto != PROTO_UDP)
 		return p->t.proto == PROTO_IPIP || p->t.proto == PROTO_IPV6 || p->t.proto == PROTO_GRE;
-	for (int i = 0; i < TUNNEL_PORTS; i++) {
-		if (!cfg.tunnel_ports[i])
-			break;
-		if (p->t.dport == cfg.tunnel_ports[i])
-			return true;
-	}
-	return false;
+	return is_tunnel_port(p->t.dport);
 }
 
 #define CHECKSUM_PARTIAL 3 /* linux/skbuff.h */

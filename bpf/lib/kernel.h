@@ -65,9 +65,22 @@ struct nf_conntrack_tuple_hash {
 	struct nf_conntrack_tuple tuple;
 } __attribute__((preserve_access_index));
 
+struct ip_ct_tcp_state {
+	__u8 flags;
+} __attribute__((preserve_access_index));
+
+struct ip_ct_tcp {
+	struct ip_ct_tcp_state seen[2];
+} __attribute__((preserve_access_index));
+
+union nf_conntrack_proto {
+	struct ip_ct_tcp tcp;
+} __attribute__((preserve_access_index));
+
 struct nf_conn {
 	struct nf_conntrack_tuple_hash tuplehash[2];
 	unsigned long status;
+	union nf_conntrack_proto proto;
 } __attribute__((preserve_access_index));
 
 struct bpf_nf_ctx {
@@ -85,6 +98,7 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 #define IP_CT_IS_REPLY 3
 #define IPS_SRC_NAT 16
 #define IPS_DST_NAT 32
+#define IP_CT_TCP_FLAG_BE_LIBERAL 8
 
 /* The state of a packet in the kernel's conntrack. */
 enum kernel_ct {
@@ -106,6 +120,16 @@ static __always_inline enum kernel_ct kernel_ct(unsigned long nfct)
 static __always_inline struct nf_conn *kernel_entry(unsigned long nfct)
 {
 	return bpf_rdonly_cast((void *)(nfct & ~NFCT_INFO), bpf_core_type_id_kernel(struct nf_conn));
+}
+
+/* Whether an entry is of TCP and began with a packet in mid-flow: it does not know who has opened the connection (nf_conntrack_proto_tcp.c,
+ * tcp_new, gives both ends this flag then; options of later packets leave it). */
+static __always_inline bool began_midway(unsigned long nfct)
+{
+	const struct nf_conn *ct = kernel_entry(nfct);
+
+	return ct->tuplehash[0].tuple.dst.protonum == PROTO_TCP &&
+	       (ct->proto.tcp.seen[0].flags & IP_CT_TCP_FLAG_BE_LIBERAL);
 }
 
 /* Whether the packet is one that IPVS has translated, or translated back. A kernel without ip_vs has no such bit. */

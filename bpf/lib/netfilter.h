@@ -63,8 +63,8 @@ static __always_inline bool to_link_local(const struct tuple *t)
 	return t->family == 6 && (t->dst[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
-/* Whether a packet to the node passes in spite of host_drop (D-24), where the kernel's conntrack does not follow it:
- * an answer in a flow that the node has opened, by our own entry, and neighbour discovery. A later fragment passes,
+/* Whether a packet to the node passes in spite of host_drop (D-24), where the kernel's conntrack does not follow it, or not from its
+ * beginning: an answer in a flow that the node has opened, by our own entry, and neighbour discovery. A later fragment passes,
  * since it is useless without its first one. */
 static __always_inline bool wanted_unfollowed(struct pkt *p)
 {
@@ -97,6 +97,14 @@ __noinline int check_unseen(struct bpf_nf_ctx *ctx, const struct endpoint *ep, c
 	if (p->t.family == 4 && p->l4_off > 20)
 		return -DROP_BAD_HEADER;
 	return owns(ep, &p->t, false) || has_further_source(ep, &p->t) ? 0 : -DROP_SPOOFED;
+}
+
+/* Whether it is not to be believed that a packet to the node is an answer, although the kernel's conntrack says so: it has not seen the
+ * beginning of the connection, and the packet of the node that its entry began with may have been an answer itself (D-20). While the flow
+ * tables are young it is believed, as other answers are. */
+static __always_inline bool doubtful(unsigned long nfct)
+{
+	return began_midway(nfct) && !in_grace();
 }
 
 /* Judges one packet from a workload: whether it may go to the node, if NF_ASK says so, and egress policy for the
@@ -142,7 +150,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 			r = -DROP_ENCAP;
 		else if (p.flags & PKT_ICMP_ERROR)
 			r = error_follows(ep, &p, nfct) ? PASS : judge_error(ep, &p, AFTER_TRANSLATION, skb->len);
-		else if (word == KERNEL_CT_REPLY)
+		else if (word == KERNEL_CT_REPLY && !(to_host && doubtful(nfct)))
 			r = owns(ep, &ends, false) ? judge_reply(ep, &p, &ends, skb->len, to_host) : -DROP_MIDFLOW;
 		else
 			r = judge_translated(ep, &p, &ends, skb->len, how);
@@ -256,6 +264,24 @@ __noinline int early_nd(struct bpf_nf_ctx *ctx)
 	return !!(p.flags & PKT_LINK_LOCAL_ND);
 }
 
+#define LOOPBACK_IFINDEX 1
+
+/* Whether the node translates a packet, of whomever, so that it goes to the port of a tunnel: a pod of another node has sent it to a port
+ * of a Service that was no tunnel's yet (semantics §15). */
+static __always_inline bool leads_to_tunnel(const struct sk_buff *skb, const struct net_device *in, unsigned long nfct)
+{
+	enum kernel_ct word = kernel_ct(nfct);
+	const struct nf_conn *ct;
+
+	if (cfg.allow_encap || in->ifindex == LOOPBACK_IFINDEX || (word != KERNEL_CT_NEW && word != KERNEL_CT_ORIGINAL))
+		return false;
+	ct = kernel_entry(nfct);
+	if (!(ct->status & IPS_DST_NAT) && !by_ipvs(skb))
+		return false;
+	return ct->tuplehash[0].tuple.dst.protonum == PROTO_UDP &&
+	       is_tunnel_port(bpf_ntohs(ct->tuplehash[1].tuple.src.u.all));
+}
+
 /* Decides about a packet without reading it, as far as possible: at FORWARD, at LOCAL_IN after IPVS, and at
  * LOCAL_OUT, where packets of IPVS and of this node itself leave. Returns NF_ACCEPT, NF_DROP, or the packet's
  * workload and the checks to do. A global function, to save stack, and so that the verifier walks the code after
@@ -287,16 +313,18 @@ __noinline __u64 precheck(struct bpf_nf_ctx *ctx)
 		return !in && early_nd(ctx) ? NF_ACCEPT : nf_drop(out->ifindex, -DROP_NO_ENDPOINT, TO_POD, skb->len);
 	if (!in)
 		return NF_ACCEPT;
+	if (leads_to_tunnel(skb, in, nfct) && !(out && is_workload(out)))
+		return nf_drop(in->ifindex, -DROP_ENCAP, FROM_POD, skb->len);
 	if (cfg.host_drop && to_host && is_workload(in)) {
 		/* Answers in flows that the node has opened pass. */
-		if (word == KERNEL_CT_NONE)
+		if (word == KERNEL_CT_NONE || (word == KERNEL_CT_REPLY && doubtful(nfct)))
 			ask = NF_ASK;
 		else if (word != KERNEL_CT_REPLY)
 			return nf_drop(in->ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
 	}
 	judge = (ipvs && word != KERNEL_CT_REPLY) || to_be_judged(skb, mark, word, nfct) ||
 		translated_back(state, nfct);
-	if (!judge && in != out && word != KERNEL_CT_NEW && word != KERNEL_CT_NONE) /* the usual case */
+	if (!judge && !ask && in != out && word != KERNEL_CT_NEW && word != KERNEL_CT_NONE) /* the usual case */
 		return NF_ACCEPT;
 	if (!is_workload(in))
 		return NF_ACCEPT;
@@ -340,7 +368,7 @@ static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 	if (mark == (cfg.mark_seen | cfg.mark_judge))
 		return false;
 	if (!mark) /* from no pod: its source's policy is none of this node's */
-		return !is_workload(in) && !closed(out);
+		return !is_workload(in) && !closed(out) && !leads_to_tunnel(skb, in, nfct);
 	/* After !mark: of what the node forwards for others, much leaves by the interface that it came by. */
 	if (in == out)
 		return false;

@@ -106,6 +106,10 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 		 * pass as one. */
 		if (is_icmp(&p->t) && !icmp_is_echo_request(p->t.family, p->l4 >> 8))
 			return PASS;
+		/* The pod has opened it. After policy has ended the flow and it is not on record any more, the node may still
+		 * send. */
+		if (kernel_ct(nfct_at_tc(skb)) == KERNEL_CT_REPLY)
+			return PASS;
 		e.flags |= CT_FROM_HOST;
 	} else if (from_itself(skb, ep, p) && !has_further_source(ep, &p->t)) {
 		e.flags |= CT_SELF;

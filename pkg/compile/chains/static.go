@@ -96,6 +96,7 @@ type Static struct {
 //   - leaving: target of POSTROUTING, for packets of flows that policy has not allowed: those of the node to Services, and those of
 //     flows that have ended
 //   - F and R: both ends judge a packet that goes as its flow was opened, or an answer
+//   - others: packets that are of no pod of the node
 //   - encap, error, unread, odd, nd, clean: drop packets, or let them pass, by the packet alone
 //   - class-in, class-eg: look up the class of the other end, for slots of ingress and egress
 //   - masqueraded: packets whose source conntrack replaces; those that get an address of the node go to node

@@ -23,8 +23,20 @@ func (c *checks) encap(match string) string {
 // encapBefore drops packets that match and went to a port of tunnels before translation. That is the same for all packets of a flow, so flows that
 // policy has allowed are not looked at. A packet that is not translated takes one match of conntrack's data, not one for each port.
 func (c *checks) encapBefore(match string) string {
-	return when(!c.allowEncap && len(c.tunnels) > 0, both(match, "-p udp")+" -m conntrack --ctstate DNAT -j "+c.t.name("encap-nat"))
+	return when(c.toTunnels(), both(match, "-p udp")+" -m conntrack --ctstate DNAT -j "+c.t.name("encap-nat"))
 }
+
+// others lets packets pass that neither come from a pod nor go to one, but those that the node translates so that they go to the port of a
+// tunnel: a pod of another node has sent them to a port of a Service that was no tunnel's yet. The node itself may do so.
+func (c *checks) others(match string) string {
+	if !c.toTunnels() {
+		return match + " -j RETURN"
+	}
+	return match + " -g " + c.t.name("others")
+}
+
+// toTunnels reports whether there are ports that packets must not be translated to.
+func (c *checks) toTunnels() bool { return !c.allowEncap && len(c.tunnels) > 0 }
 
 // routed drops packets whose IPv6 routing header leads them to another address than their destination.
 func (c *checks) routed() string {
@@ -95,7 +107,8 @@ func (c *checks) tunnelChains() []Chain {
 	if len(before) == 0 {
 		return []Chain{chain}
 	}
-	return []Chain{c.t.chain("encap-nat", before...), chain}
+	others := c.t.chain("others", "! -i lo -p udp -m conntrack --ctstate DNAT --ctdir ORIGINAL -j "+c.t.name("encap"))
+	return []Chain{c.t.chain("encap-nat", before...), others, chain}
 }
 
 // bytecode returns the operand of a match bpf.

@@ -15,7 +15,7 @@ type forwarding struct {
 func (f *forwarding) chain() Chain {
 	t := f.t
 	mid := t.marked(t.marks.midflow(), t.marks.midflow())
-	ofOthers := "! " + t.in + " ! " + t.out + " -j RETURN"
+	ofOthers := f.checks.others("! " + t.in + " ! " + t.out)
 	tcp, others := f.flows.fast("-p tcp"), f.flows.known()
 	if others == "" { // one match of the protocol is all that a rule has room for
 		others = "! -p tcp"

@@ -21,7 +21,7 @@ func (h *host) chains() []Chain {
 // input makes the chain that packets to the node enter.
 func (h *host) input() Chain {
 	t := h.t
-	rules := slices.Concat([]string{"! " + t.in + " -j RETURN", h.strays.judged("", "lone-in"), t.clear()}, h.discovery(),
+	rules := slices.Concat([]string{h.checks.others("! " + t.in), h.strays.judged("", "lone-in"), t.clear()}, h.discovery(),
 		[]string{h.checks.routed(), h.addresses.spoofed(""), h.checks.encap("")})
 	if h.drop {
 		return t.chain("INPUT", append(rules, h.checks.encapBefore(""), h.checks.quotes(), h.flows.answered(), "-j DROP")...)

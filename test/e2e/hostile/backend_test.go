@@ -121,6 +121,29 @@ func TestATunnelThroughAServiceIsOne(t *testing.T) {
 	s.Agent(0).Dropped(s.m, 20, "encap")
 }
 
+// A port that is no tunnel's at the pod's node is one behind a NodePort of another node: at that node, or at a third one that it sends the
+// packet on to, with its own address as the source.
+func TestATunnelThroughANodePortOfAnotherNodeIsOne(t *testing.T) {
+	s := newScene(t)
+	atNode, beyond := s.watchLocal(s.n2), s.watch(s.ext.Host)
+	families(t, func(t *testing.T, v6 bool) {
+		for i, port := range []uint16{4789, 8472, 6081, 9000} {
+			for k, to := range []struct {
+				name    string
+				backend netip.Addr
+				at      *witness
+			}{{"the node itself", s.n2.Addr(v6), atNode}, {"a host beyond it", s.ext.Addr(v6), beyond}} {
+				front := netip.AddrPortFrom(s.n2.Addr(v6), 30000+uint16(10*i+k))
+				if err := s.n2.SetService(lab.Service{Addr: front, Protocol: "udp", Backends: []netip.AddrPort{netip.AddrPortFrom(to.backend, port)}}); err != nil {
+					t.Fatal(err)
+				}
+				p := testutil.Packet{Src: s.m.Addr(v6), Dst: front.Addr(), L4: testutil.UDP{SrcPort: 1000 + uint16(k), DstPort: front.Port()}}
+				s.expect(t, fmt.Sprintf("UDP to port %d of %s behind a NodePort", port, to.name), s.shoot(t, s.m.Host, p), port == 9000, to.at)
+			}
+		}
+	})
+}
+
 // A new pod whose interface has no program yet is closed for its node, also by way of a Service.
 func TestANewPodIsClosedForTheNodeThroughAService(t *testing.T) {
 	s := newScene(t)
