@@ -65,14 +65,14 @@ type Side struct {
 	Decision   string       `json:"decision"` // see the constants
 	Reason     string       `json:"reason"`   // the decision in words, for people
 	Tiers      []TierAnswer `json:"tiers"`    // considered, in order
-	// Staged are the staged policies that would have decided otherwise. Of one flow only, and by the objects only.
+	// Staged are the staged policies that would have decided otherwise. By the objects only.
 	Staged []StagedAnswer `json:"staged,omitempty"`
 }
 
 // String is the verdict and what decided, in one line for people.
 func (s *Side) String() string { return s.decided().String() }
 
-func (s *Side) decided() Decided { return Decided{s.Verdict, s.Decision, s.Reason} }
+func (s *Side) decided() Decided { return Decided{s.Verdict, s.Decision, s.Reason, s.Staged} }
 
 // Decisions name the kind of thing that decides a side.
 const (
@@ -149,9 +149,11 @@ func answer(f flow, j Judge) (*Explanation, error) {
 		return nil, err
 	}
 	if state, ok := j.(*State); ok {
-		if err := state.addStaged(f, packet, &res); err != nil {
+		shadows, err := state.shadows(f, mostStaged)
+		if err != nil {
 			return nil, err
 		}
+		state.addStaged(shadows, f, packet, &res)
 	}
 	if res.caveat == "" && f.byNode.IsValid() {
 		if res.caveat, err = byNode(f, j, packet, res.ingress); err != nil {

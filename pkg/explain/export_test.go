@@ -8,5 +8,6 @@ func (s *State) Staged(of End, d model.Direction, p model.Packet) ([]StagedAnswe
 	if err != nil {
 		return nil, err
 	}
-	return s.staged(of, d, p, enforced)
+	variants, err := s.variants(of, d, mostStaged)
+	return s.otherwise(variants, p, enforced), err
 }

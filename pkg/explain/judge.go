@@ -79,11 +79,7 @@ type sides struct {
 // sidesOf says which sides of a flow between two ends are judged. pod is what ends with a policy are called.
 func sidesOf(src, dst End, p model.Packet, pod string, rules NodeRules) (sides, error) {
 	if !src.IsPod() && !dst.IsPod() {
-		hint := ""
-		if dst.Node != "" && isNodePort(p) {
-			hint = fmt.Sprintf(", unless %d is the NodePort of a Service: then ask about svc/NAME", p.DstPort)
-		}
-		return sides{}, fmt.Errorf("neither %s nor %s is a %s: %w%s", src, dst, pod, errNoPod, hint)
+		return sides{}, fmt.Errorf("neither %s nor %s is a %s: %w", src, dst, pod, errNoPod)
 	}
 	s := sides{egress: src.IsPod(), ingress: dst.IsPod()}
 	switch {
@@ -115,7 +111,12 @@ type judged struct {
 func judgeBy(j Judge, f flow, p model.Packet) (judged, error) {
 	src, dst := f.src, f.dst
 	which, err := sidesOf(src, dst, p, j.Pod(), f.rules)
-	if err != nil {
+	switch {
+	case err != nil && dst.Node != "" && f.anyPort:
+		return judged{}, fmt.Errorf("%w, unless the port is the NodePort of a Service: then ask about svc/NAME", err)
+	case err != nil && dst.Node != "" && isNodePort(p):
+		return judged{}, fmt.Errorf("%w, unless %d is the NodePort of a Service: then ask about svc/NAME", err, p.DstPort)
+	case err != nil:
 		return judged{}, err
 	}
 	result := judged{egress: notJudged(which.note), ingress: notJudged(which.note), note: which.note}

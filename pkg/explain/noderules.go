@@ -29,14 +29,17 @@ func (r NodeRules) of(src End) (rules NodeRules, known bool) {
 }
 
 // beside says what the node of a pod does to a packet of the pod besides policy. dropped: it certainly drops the packet, for the reason
-// in text. Otherwise text is what may stop it; empty: nothing. anyPort: the packet stands for those to other ports, too.
+// in text. Otherwise text is what may stop it; empty: nothing. anyPort: the packet stands for those to other ports, too, and what may stop
+// only some of them is left to tunnels and nodePorts.
 func (r NodeRules) beside(src, dst End, p model.Packet, anyPort bool) (text string, dropped bool) {
 	rules, known := r.of(src)
 	toHost := dst.Node != "" && dst.Node == src.Node || dst.Addr.IsMulticast() || dst.Addr == broadcast || dst.Addr.Is6() && dst.Addr.IsLinkLocalUnicast()
 	switch tunnel := rules.tunnel(p); {
+	case tunnel != "" && known && anyPort:
+		return "the node drops tunnels from pods before policy (drop reason encap); with --allow-encap-from-workloads policy judges them", true
 	case tunnel != "" && known:
 		return "the node drops tunnels from pods before policy (drop reason encap), and " + tunnel + "; with --allow-encap-from-workloads policy judges it", true
-	case tunnel != "":
+	case tunnel != "" && !anyPort:
 		return "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads", false
 	case dst.Node != "" && !dst.IsPod() && isNodePort(p) && !anyPort:
 		return rules.nodePort(p, toHost), false
@@ -59,12 +62,14 @@ func (r NodeRules) nodePort(p model.Packet, own bool) string {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
+// tunnelProtocols are the protocols of tunnels: IP-in-IP, IPv6 in IP, GRE.
+var tunnelProtocols = []uint8{4, 41, 47}
+
 // tunnel says in which way the packet is one of a tunnel that the node drops; empty: it is none.
 func (r NodeRules) tunnel(p model.Packet) string {
-	const ipInIP, ipv6InIP, gre = 4, 41, 47
 	switch {
 	case r.AllowEncap:
-	case p.Protocol == ipInIP, p.Protocol == ipv6InIP, p.Protocol == gre:
+	case slices.Contains(tunnelProtocols, p.Protocol):
 		return fmt.Sprintf("protocol %d is one", p.Protocol)
 	case p.Protocol == model.ProtoUDP && slices.Contains(r.TunnelPorts, p.DstPort):
 		return fmt.Sprintf("UDP port %d is one's", p.DstPort)
@@ -72,25 +77,52 @@ func (r NodeRules) tunnel(p model.Packet) string {
 	return ""
 }
 
-// besidePorts is what beside says of some ports between two ends at once; empty: nothing.
-func (r NodeRules) besidePorts(src, dst End, list []PortVerdict) string {
+// bounds are the ports from which on the node of a pod certainly drops what it does not drop just below them, or the reverse.
+func (r NodeRules) bounds(src End) (bounds []uint32) {
+	if rules, known := r.of(src); known && !rules.AllowEncap {
+		for _, p := range rules.TunnelPorts {
+			bounds = append(bounds, uint32(p), uint32(p)+1)
+		}
+	}
+	return bounds
+}
+
+// tunnels says which tunnels that policy allows the node of a pod drops, or may drop: those of protocols, and those to a port in the list
+// that the list does not deny. Empty: none.
+func (r NodeRules) tunnels(src End, protocols []string, list []PortVerdict) string {
 	rules, known := r.of(src)
-	if !known {
+	var which, ports []string
+	if len(protocols) > 0 {
+		which = append(which, "protocol "+strings.Join(protocols, ", "))
+	}
+	for _, port := range rules.TunnelPorts {
+		if slices.ContainsFunc(list, func(p PortVerdict) bool {
+			return p.Protocol == "udp" && p.Verdict == VerdictAllow && p.From <= port && port <= p.To
+		}) {
+			ports = append(ports, fmt.Sprint(port))
+		}
+	}
+	if len(ports) > 0 {
+		which = append(which, "UDP to port "+strings.Join(ports, ", "))
+	}
+	switch {
+	case rules.AllowEncap || len(which) == 0:
+		return ""
+	case known:
+		return "the node drops tunnels from pods before policy (drop reason encap), also those of " + strings.Join(which, ", and ")
+	}
+	return "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads: " + strings.Join(which, ", and ")
+}
+
+// nodePorts says that ports in the list that no side denies may be those of a Service on a node; empty: there are none.
+func nodePorts(dst End, list []PortVerdict) string {
+	mayBe := func(p PortVerdict) bool {
+		return p.From <= lastNodePort && p.To >= firstNodePort && (p.Verdict == VerdictAllow || p.Caveat != "")
+	}
+	if dst.IsPod() || dst.Node == "" || !slices.ContainsFunc(list, mayBe) {
 		return ""
 	}
-	var texts, ports []string
-	if !rules.AllowEncap && slices.ContainsFunc(list, func(p PortVerdict) bool { return p.Protocol == "udp" && p.Verdict == VerdictAllow }) {
-		for _, p := range rules.TunnelPorts {
-			ports = append(ports, fmt.Sprint(p))
-		}
-		texts = append(texts, "the node drops tunnels from pods before policy: UDP to port "+strings.Join(ports, ", "))
-	}
-	dropsNodePorts := func(p PortVerdict) bool { return p.Caveat != "" && p.From <= lastNodePort && p.To >= firstNodePort }
-	if dst.Node != "" && slices.ContainsFunc(list, dropsNodePorts) {
-		texts = append(texts, fmt.Sprintf("of a port from %d to %d that is the NodePort of a Service policy judges the backend: ask about svc/NAME",
-			firstNodePort, lastNodePort))
-	}
-	return strings.Join(texts, "; ")
+	return fmt.Sprintf("of a port from %d to %d that is the NodePort of a Service policy judges the backend: ask about svc/NAME", firstNodePort, lastNodePort)
 }
 
 // toOwnNode is the note on a packet of a pod to its own node, which no ingress policy judges.

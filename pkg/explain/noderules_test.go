@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestWhatTheNodeDropsBesidesPolicyIsDenied(t *testing.T) {
 		{accepts, "shop/web", "192.168.0.1:22", explain.VerdictAllow, ""},
 		{drops, "shop/web", "203.0.113.1:4790/udp", explain.VerdictDeny, "encap"},
 		{drops, "shop/web", "203.0.113.1/47", explain.VerdictDeny, "encap"},
-		{drops, "shop/web", "203.0.113.1/udp", explain.VerdictAllow, "UDP to port 4790"},
+		{drops, "shop/web", "203.0.113.1/udp", explain.VerdictMixed, "drop reason encap"},
 		{drops, "shop/web", "203.0.113.1:4789/udp", explain.VerdictAllow, ""},
 		{accepts, "shop/web", "203.0.113.1:4790/udp", explain.VerdictAllow, ""},
 		{accepts, "shop/web", "203.0.113.1/udp", explain.VerdictAllow, ""},
@@ -123,5 +124,59 @@ func TestOnlyItsOwnNodeDropsWhatAPodSendsToIt(t *testing.T) {
 		if !strings.Contains(e.Caveat, "NodePort") || strings.Contains(e.Caveat, "the node drops it") != drops {
 			t.Errorf("%s: %s", dst, e.Caveat)
 		}
+	}
+}
+
+// An answer about every port says what becomes of each of them besides policy, and of the protocols of tunnels, which it does not list.
+func TestAnAnswerAboutEveryPortKnowsTheNode(t *testing.T) {
+	s := state(t)
+	drops, accepts := explain.NodeRules{Node: "n1", TunnelPorts: []uint16{4789, 8472}}, explain.NodeRules{Node: "n1", AllowEncap: true, TunnelPorts: []uint16{4789}}
+	for _, test := range []struct {
+		name, src, dst, verdict string
+		rules                   explain.NodeRules
+		denied                  string // ports that no side denies
+		caveat                  string // the start of it
+	}{
+		{"tunnels", "shop/web", "203.0.113.1", explain.VerdictMixed, drops, "udp 4789-4789, udp 8472-8472",
+			"the node drops tunnels from pods before policy (drop reason encap), also those of protocol 4, 41, 47"},
+		{"tunnels, of one protocol", "shop/web", "203.0.113.1/tcp", explain.VerdictAllow, drops, "", ""},
+		{"tunnels of a node whose rules are not known", "shop/db", "203.0.113.1", explain.VerdictAllow, drops, "",
+			"the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads: protocol 4, 41, 47, and UDP to port 4789, 6081, 8472"},
+		{"tunnels that policy does not allow", "shop/web", "shop/db", explain.VerdictMixed, drops, "", ""},
+		{"no tunnels are dropped", "shop/web", "203.0.113.1", explain.VerdictAllow, accepts, "", ""},
+		{"a pod to itself", "shop/web", "shop/web", explain.VerdictAllow, drops, "", ""},
+		{"from outside", "203.0.113.1", "shop/web", explain.VerdictAllow, drops, "", ""},
+		{"a link-local address", "shop/web", "fe80::7", explain.VerdictAllow, accepts, "",
+			"a pod is alone on its link: its node drops packets to link-local addresses that are not the node's (drop reason no_endpoint)"},
+		{"another node", "shop/web", "node/n2", explain.VerdictAllow, accepts, "",
+			"of a port from 30000 to 32767 that is the NodePort of a Service policy judges the backend: ask about svc/NAME"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := explain.ParseRequest(test.src, test.dst)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Rules = test.rules
+			e, err := s.Explain(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var denied []string
+			for _, p := range e.Ports {
+				if p.Caveat != "" {
+					denied = append(denied, fmt.Sprintf("%s %d-%d", p.Protocol, p.From, p.To))
+				}
+			}
+			if got := strings.Join(denied, ", "); e.Verdict != test.verdict || got != test.denied || e.Caveat != test.caveat {
+				t.Errorf("%s, ports dropped besides policy %q, but %q\nwant %s, %q, %q", e.Verdict, got, e.Caveat, test.verdict, test.denied, test.caveat)
+			}
+		})
+	}
+	r, err := explain.ParseRequest("203.0.113.1", "node/n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := s.Explain(r); err == nil || !strings.Contains(err.Error(), "unless the port is the NodePort of a Service: then ask about svc/NAME") {
+		t.Errorf("from outside to a node: %+v, %v", e, err)
 	}
 }

@@ -17,47 +17,72 @@ type StagedAnswer struct {
 	Reason     string `json:"reason"` // in words, for people
 }
 
-// mostStaged is how many staged policies of a side are evaluated one by one. All of them together always are.
-const mostStaged = 256
+// mostStaged is how many staged policies of a side are evaluated one by one, and mostStagedByPort how many if every port is asked about, so
+// that each is evaluated often. All of them together always are.
+const mostStaged, mostStagedByPort = 256, 16
 
-// staged evaluates the staged policies of a side about a packet, each alone and all together, and returns those that would
-// decide otherwise than the enforced policies.
-func (s *State) staged(of End, d model.Direction, pkt model.Packet, enforced *Side) ([]StagedAnswer, error) {
+// variant is the policy of a side as it would be with some staged policies enforced.
+type variant struct {
+	of        End
+	direction model.Direction
+	about     StagedAnswer // which ones: it has no verdict
+	policy    *model.DirectionPolicy
+}
+
+// variants are the policy of a side with each of its first staged policies enforced, and with all of them.
+func (s *State) variants(of End, d model.Direction, most int) ([]variant, error) {
 	p, err := s.policy(of.Endpoint, d)
 	if err != nil {
 		return nil, err
 	}
+	var list []variant
 	keys := staged.Keys(p)
-	var answers []StagedAnswer
-	ask := func(chosen func(model.PolicyKey) bool, about StagedAnswer) {
-		t := Walk(staged.Enforce(p, chosen), pkt, s.graph)
-		as := side(&t, d, of)
-		if as.Verdict == enforced.Verdict {
-			return
-		}
-		about.Verdict, about.Rule, about.Reason = as.Verdict, as.Rule, as.Reason
-		answers = append(answers, about)
-	}
-	for _, key := range keys[:min(len(keys), mostStaged)] {
+	for _, key := range keys[:min(len(keys), most)] {
 		about := StagedAnswer{Namespace: key.Namespace, Name: key.Name}
 		about.APIVersion, about.Kind = key.Kind.API()
-		ask(staged.Only(key), about)
+		list = append(list, variant{of, d, about, staged.Enforce(p, staged.Only(key))})
 	}
 	if len(keys) > 1 {
-		ask(staged.All, StagedAnswer{})
+		list = append(list, variant{of, d, StagedAnswer{}, staged.Enforce(p, staged.All)})
 	}
-	return answers, nil
+	return list, nil
+}
+
+// otherwise are the answers of those variants of a side that decide otherwise than the enforced policies.
+func (s *State) otherwise(variants []variant, pkt model.Packet, enforced *Side) (answers []StagedAnswer) {
+	for _, v := range variants {
+		t := Walk(v.policy, pkt, s.graph)
+		if as := side(&t, v.direction, v.of); as.Verdict != enforced.Verdict {
+			about := v.about
+			about.Verdict, about.Rule, about.Reason = as.Verdict, as.Rule, as.Reason
+			answers = append(answers, about)
+		}
+	}
+	return answers
+}
+
+// shadows are the variants of both sides of a flow.
+type shadows struct{ egress, ingress []variant }
+
+// shadows returns the variants of those sides of a flow that have a policy.
+func (s *State) shadows(f flow, most int) (v shadows, err error) {
+	if f.src.IsPod() {
+		if v.egress, err = s.variants(f.src, model.Egress, most); err != nil {
+			return v, err
+		}
+	}
+	if f.dst.IsPod() {
+		v.ingress, err = s.variants(f.dst, model.Ingress, most)
+	}
+	return v, err
 }
 
 // addStaged fills in the staged policies of the sides that were judged.
-func (s *State) addStaged(f flow, p model.Packet, j *judged) (err error) {
+func (s *State) addStaged(v shadows, f flow, p model.Packet, j *judged) {
 	if j.egress.Decision != DecisionNone {
-		if j.egress.Staged, err = s.staged(f.src, model.Egress, egressPacket(f.src, p), j.egress); err != nil {
-			return err
-		}
+		j.egress.Staged = s.otherwise(v.egress, egressPacket(f.src, p), j.egress)
 	}
 	if j.ingress.Decision != DecisionNone {
-		j.ingress.Staged, err = s.staged(f.dst, model.Ingress, p, j.ingress)
+		j.ingress.Staged = s.otherwise(v.ingress, p, j.ingress)
 	}
-	return err
 }

@@ -1,8 +1,10 @@
 package explain_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -47,6 +49,55 @@ func TestExplainNamesStagedPoliciesThatWouldDecideOtherwise(t *testing.T) {
 		if diff := cmp.Diff(want, e.Ingress.Staged); diff != "" {
 			t.Errorf("from %s (-want +got):\n%s", from, diff)
 		}
+	}
+}
+
+// Without a port, staged policies are evaluated for every port, and ports that only they tell apart are answered apart.
+func TestStagedPoliciesAreEvaluatedForEveryPort(t *testing.T) {
+	tcp, all := uint8(model.ProtoTCP), mustSelector(t, "all()")
+	draft := func(name string, p *model.Policy) model.Update {
+		p.Tier, p.Selector, p.Staged = model.TierDefault, all, true
+		return model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: name}, Policy: p}
+	}
+	ports := model.Entity{Ports: []model.PortRange{{Lo: 80, Hi: 443}}}
+	updates := []model.Update{
+		model.EndpointUpdate{ID: model.WorkloadID("shop", "a"), Endpoint: &model.Endpoint{
+			Node: "n", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Profiles: []string{"kns.shop"}}},
+		model.ProfileUpdate{Name: "kns.shop", Profile: &model.Profile{Ingress: []model.Rule{{Action: model.Allow}}}},
+		draft("a", &model.Policy{AppliesIngress: true, Ingress: []model.Rule{{Action: model.Deny, Protocol: &tcp, Destination: ports}, {Action: model.Allow, Index: 1}}}),
+	}
+	answers := func() string {
+		r, err := explain.ParseRequest("192.0.2.7", "shop/a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := explain.NewState(updates).Explain(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Verdict != "allow" {
+			t.Errorf("%s; staged policies are not enforced", e.Verdict)
+		}
+		var got []string
+		for _, p := range e.Ports {
+			for _, a := range p.Ingress.Staged {
+				got = append(got, fmt.Sprintf("%s %d-%d %s by %s %s", p.Protocol, p.From, p.To, a.Verdict, a.Name, a.Rule))
+			}
+		}
+		return strings.Join(got, "; ")
+	}
+	if got, want := answers(), "tcp 80-443 deny by a ingress[0]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for i := range 20 { // more than are evaluated alone; the last one denies everything
+		p := &model.Policy{Order: float64(i + 1), AppliesIngress: true}
+		if i < 19 {
+			p.Ingress = []model.Rule{{Action: model.Allow}}
+		}
+		updates = append(updates, draft(fmt.Sprintf("b-%02d", i), p))
+	}
+	if got, want := answers(), "tcp 80-443 deny by a ingress[0]; tcp 80-443 deny by  ingress[0]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

@@ -1,8 +1,10 @@
 package explain
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -23,6 +25,8 @@ type Decided struct {
 	Verdict  string `json:"verdict"`  // allow or deny
 	Decision string `json:"decision"` // as that of a Side
 	Reason   string `json:"reason"`   // as that of a Side
+	// Staged are as those of a Side, of which no more than the first 16 are evaluated alone.
+	Staged []StagedAnswer `json:"staged,omitempty"`
 }
 
 // String is the verdict and what decided, in one line for people.
@@ -37,27 +41,22 @@ func (d Decided) String() string {
 }
 
 // survey judges every port of TCP, UDP and SCTP and an ICMP echo request, or every port of the one protocol that is
-// asked for. Ports that policy does not tell apart are judged once.
+// asked for. Ports that are judged alike are judged once, by the first of them.
 func survey(f flow, j Judge) (*Explanation, error) {
-	e := f.explanation()
-	rules := f.rules
-	f.rules.TunnelPorts = nil // ports that policy does not tell apart are judged once, by the first of them
-	protocols := []uint8{f.protocol}
-	if f.protocol == 0 {
-		protocols = []uint8{model.ProtoTCP, model.ProtoUDP, model.ProtoSCTP, model.ProtoICMP}
-		if f.dst.Addr.Is6() {
-			protocols[3] = model.ProtoICMPv6
+	s := &surveyed{flow: f, judge: j, answer: f.explanation()}
+	if state, ok := j.(*State); ok {
+		var err error
+		if s.shadows, err = state.shadows(f, mostStagedByPort); err != nil {
+			return nil, err
 		}
 	}
 	starts, err := starts(f, j)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range protocols {
-		f.protocol = p
+	for _, p := range f.protocols() {
 		if !model.HasPorts(p) {
-			f.icmpT = echo(p)
-			if err := note(e, f, j, 0, 0); err != nil {
+			if err := s.note(p, 0, 0); err != nil {
 				return nil, err
 			}
 			continue
@@ -67,16 +66,31 @@ func survey(f flow, j Judge) (*Explanation, error) {
 			if i+1 < len(starts) {
 				to = starts[i+1] - 1
 			}
-			if err := note(e, f, j, from, to); err != nil {
+			if err := s.note(p, from, to); err != nil {
 				return nil, err
 			}
 		}
 	}
+	e := s.answer
 	for _, p := range e.Ports {
 		e.Verdict = both(e.Verdict, p.Verdict)
 	}
-	e.Caveat = rules.besidePorts(f.src, f.dst, e.Ports)
+	if err := s.besides(); err != nil {
+		return nil, err
+	}
+	e.Caveat = strings.Join(s.caveats, "; ")
 	return e, nil
+}
+
+// protocols are those that a question without a port is about.
+func (f flow) protocols() []uint8 {
+	switch {
+	case f.protocol != 0:
+		return []uint8{f.protocol}
+	case f.dst.Addr.Is6():
+		return []uint8{model.ProtoTCP, model.ProtoUDP, model.ProtoSCTP, model.ProtoICMPv6}
+	}
+	return []uint8{model.ProtoTCP, model.ProtoUDP, model.ProtoSCTP, model.ProtoICMP}
 }
 
 // echo is the type of an echo request.
@@ -87,38 +101,99 @@ func echo(protocol uint8) uint8 {
 	return 8
 }
 
+// surveyed is where a survey has got to.
+type surveyed struct {
+	flow    flow
+	judge   Judge
+	answer  *Explanation
+	shadows shadows
+	caveats []string // about the answer as a whole
+}
+
+// judged judges a packet of a protocol, to a port if it has any. Of ICMP that is an echo request.
+func (s *surveyed) judged(protocol uint8, port uint16) (judged, model.Packet, error) {
+	f := s.flow
+	f.protocol, f.port, f.icmpT, f.icmpC = protocol, port, echo(protocol), 0
+	p := f.packet()
+	res, err := judgeBy(s.judge, f, p)
+	return res, p, err
+}
+
 // note judges the first of some ports and notes the verdict for all of them.
-func note(e *Explanation, f flow, j Judge, from, to uint16) error {
-	f.port = from
-	res, err := judgeBy(j, f, f.packet())
+func (s *surveyed) note(protocol uint8, from, to uint16) error {
+	res, p, err := s.judged(protocol, from)
 	if err != nil {
 		return err
 	}
+	if state, ok := s.judge.(*State); ok {
+		state.addStaged(s.shadows, s.flow, p, &res)
+	}
+	e := s.answer
 	e.Note = res.note
 	v := PortVerdict{
-		Protocol: ProtocolName(f.protocol), From: from, To: to, Verdict: verdict(res.allow),
+		Protocol: ProtocolName(protocol), From: from, To: to, Verdict: verdict(res.allow),
 		Egress: res.egress.decided(), Ingress: res.ingress.decided(),
 	}
-	if !res.allow && res.egress.Verdict == VerdictAllow && res.ingress.Verdict == VerdictAllow {
+	switch byPolicy := res.egress.Verdict == VerdictDeny || res.ingress.Verdict == VerdictDeny; {
+	case res.caveat == "" || byPolicy:
+	case !res.allow:
 		v.Caveat = res.caveat
+	case !slices.Contains(s.caveats, res.caveat):
+		s.caveats = append(s.caveats, res.caveat)
 	}
-	if n := len(e.Ports); n > 0 {
-		last := &e.Ports[n-1]
-		same := *last
-		same.From, same.To = v.From, v.To
-		if same == v && from > 0 {
-			last.To = to
-			return nil
-		}
+	if n := len(e.Ports); n > 0 && e.Ports[n-1].extend(v) {
+		return nil
 	}
 	e.Ports = append(e.Ports, v)
 	return nil
 }
 
-// starts are the ports from which on policy may judge differently than just below them, ascending from 1.
+// extend makes p about the ports of next, too, if they follow and are judged alike.
+func (p *PortVerdict) extend(next PortVerdict) bool {
+	alike := p.Protocol == next.Protocol && p.Verdict == next.Verdict && p.Caveat == next.Caveat
+	if next.From == 0 || !alike || !p.Egress.equal(next.Egress) || !p.Ingress.equal(next.Ingress) {
+		return false
+	}
+	p.To = next.To
+	return true
+}
+
+func (d Decided) equal(o Decided) bool {
+	return d.Verdict == o.Verdict && d.Decision == o.Decision && d.Reason == o.Reason && slices.Equal(d.Staged, o.Staged)
+}
+
+// besides notes what may become of other flows between the two ends than the listed ports, and of some of these.
+func (s *surveyed) besides() error {
+	f, ports := s.flow, s.answer.Ports
+	if ports[0].Egress.Decision != DecisionNone {
+		var protocols []string // of tunnels that policy allows
+		for _, p := range tunnelProtocols {
+			if f.protocol != 0 {
+				break
+			}
+			res, _, err := s.judged(p, 0)
+			if err != nil {
+				return err
+			}
+			if res.egress.Verdict == VerdictAllow && res.ingress.Verdict == VerdictAllow {
+				protocols = append(protocols, fmt.Sprint(p))
+			}
+		}
+		s.add(f.rules.tunnels(f.src, protocols, ports))
+	}
+	s.add(nodePorts(f.dst, ports))
+	return nil
+}
+
+func (s *surveyed) add(caveat string) {
+	if caveat != "" {
+		s.caveats = append(s.caveats, caveat)
+	}
+}
+
+// starts are the ports from which on policy, or the node, may judge differently than just below them, ascending from 1.
 func starts(f flow, j Judge) ([]uint16, error) {
-	starts := []uint16{1}
-	var all []uint32
+	starts, all := []uint16{1}, f.rules.bounds(f.src)
 	for d, end := range map[model.Direction]End{model.Egress: f.src, model.Ingress: f.dst} {
 		if !end.IsPod() {
 			continue

@@ -60,16 +60,20 @@ func writeFlow(b *page, e *explain.Explanation) {
 // writeStaged shows the staged policies that would have decided otherwise, a line each.
 func writeStaged(b *page, direction string, s *explain.Side) {
 	for _, a := range s.Staged {
-		which := objectText(a.Kind, a.Namespace, a.Name) + " were enforced"
-		if a.Kind == "" {
-			which = "all staged policies were enforced"
-		}
-		word := "denied"
-		if a.Verdict == explain.VerdictAllow {
-			word = "allowed"
-		}
-		fmt.Fprintf(b, "  staged   %s would be %s if %s: %s\n", direction, word, which, a.Reason)
+		fmt.Fprintf(b, "  staged   %s\n", stagedText(direction, a))
 	}
+}
+
+func stagedText(direction string, a explain.StagedAnswer) string {
+	which := objectText(a.Kind, a.Namespace, a.Name) + " were enforced"
+	if a.Kind == "" {
+		which = "all staged policies were enforced"
+	}
+	word := "denied"
+	if a.Verdict == explain.VerdictAllow {
+		word = "allowed"
+	}
+	return fmt.Sprintf("%s would be %s if %s: %s", direction, word, which, a.Reason)
 }
 
 // writeAnswers is about several pairs of ends: a line each, then in full the first of each verdict that is not allow, and of each allow about
@@ -128,23 +132,35 @@ func writePorts(b *page, e *explain.Explanation) {
 		fmt.Fprintf(b, "  note     %s\n", e.Note)
 	}
 	for _, verdict := range []string{explain.VerdictAllow, explain.VerdictDeny} {
-		groups, order := map[string][]string{}, []string{}
+		var groups portGroups
 		for _, p := range e.Ports {
-			if p.Verdict != verdict {
-				continue
+			if p.Verdict == verdict {
+				groups.add(decisive(&p), p)
 			}
-			because := decisive(&p)
-			if groups[because] == nil {
-				order = append(order, because)
-			}
-			groups[because] = append(groups[because], rangeText(&p))
 		}
-		for _, because := range order {
-			fmt.Fprintf(b, "  %s  %s\n             %s\n", b.verdict(verdict), strings.Join(groups[because], ", "), because)
+		for _, because := range groups.order {
+			fmt.Fprintf(b, "  %s  %s\n             %s\n", b.verdict(verdict), rangeTexts(groups.of[because]), because)
 		}
 	}
 	if e.Caveat != "" {
 		fmt.Fprintf(b, "  but      %s\n", e.Caveat)
+	}
+	writeStagedPorts(b, e.Ports)
+}
+
+// writeStagedPorts shows the staged policies that would have decided otherwise, a line each, with the ports.
+func writeStagedPorts(b *page, ports []explain.PortVerdict) {
+	var groups portGroups
+	for _, p := range ports {
+		for _, a := range p.Egress.Staged {
+			groups.add(stagedText("egress", a), p)
+		}
+		for _, a := range p.Ingress.Staged {
+			groups.add(stagedText("ingress", a), p)
+		}
+	}
+	for _, text := range groups.order {
+		fmt.Fprintf(b, "  staged   %s\n             %s\n", text, rangeTexts(groups.of[text]))
 	}
 }
 
@@ -160,18 +176,6 @@ func decisive(p *explain.PortVerdict) string {
 		return p.Caveat
 	}
 	return egress + "; " + ingress
-}
-
-func rangeText(p *explain.PortVerdict) string {
-	switch {
-	case p.From == 0:
-		return p.Protocol
-	case p.From == 1 && p.To == 65535:
-		return p.Protocol + " any port"
-	case p.From == p.To:
-		return fmt.Sprintf("%s %d", p.Protocol, p.From)
-	}
-	return fmt.Sprintf("%s %d-%d", p.Protocol, p.From, p.To)
 }
 
 func objectText(kind, namespace, name string) string {
