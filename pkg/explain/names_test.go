@@ -202,9 +202,9 @@ func TestWithoutAPortEveryPortIsJudged(t *testing.T) {
 	}{
 		{"shop/api-6d5f7c-fghij", []string{
 			"tcp 1-9000 deny", "tcp 9001-9001 allow", "tcp 9002-65535 deny", "udp 1-52 deny", "udp 53-53 allow", "udp 54-65535 deny",
-			"sctp 1-65535 deny", "icmp 0-0 deny"}},
+			"sctp 1-65535 deny", "icmp 0-0 deny type 8"}},
 		{"shop/api-6d5f7c-fghij/udp", []string{"udp 1-52 deny", "udp 53-53 allow", "udp 54-65535 deny"}},
-		{"[fd01::1]", []string{"tcp 1-65535 allow", "udp 1-65535 allow", "sctp 1-65535 allow", "icmpv6 0-0 allow"}},
+		{"[fd01::1]", []string{"tcp 1-65535 allow", "udp 1-65535 allow", "sctp 1-65535 allow", "icmpv6 0-0 allow type 128"}},
 	} {
 		r, err := explain.ParseRequest("shop/api-6d5f7c-abcde", test.dst)
 		if err != nil {
@@ -216,7 +216,11 @@ func TestWithoutAPortEveryPortIsJudged(t *testing.T) {
 		}
 		var got []string
 		for _, p := range e.Ports {
-			got = append(got, fmt.Sprintf("%s %d-%d %s", p.Protocol, p.From, p.To, p.Verdict))
+			text := fmt.Sprintf("%s %d-%d %s", p.Protocol, p.From, p.To, p.Verdict)
+			if p.ICMPType != nil {
+				text += fmt.Sprintf(" type %d", *p.ICMPType)
+			}
+			got = append(got, text)
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.dst, diff)

@@ -18,6 +18,8 @@ type PortVerdict struct {
 	Egress   Decided `json:"egress"`
 	Ingress  Decided `json:"ingress"`
 	Caveat   string  `json:"caveat,omitempty"` // what denies the ports if no side does
+	// ICMPType is the type that the verdict is about: of every port, that of an echo request. Null: the protocol is not ICMP.
+	ICMPType *uint8 `json:"icmpType,omitempty"`
 }
 
 // Decided is what decides on one side.
@@ -133,6 +135,9 @@ func (s *surveyed) note(protocol uint8, from, to uint16) error {
 	v := PortVerdict{
 		Protocol: ProtocolName(protocol), From: from, To: to, Verdict: verdict(res.allow),
 		Egress: res.egress.decided(), Ingress: res.ingress.decided(),
+	}
+	if from == 0 {
+		v.ICMPType = &p.ICMPType
 	}
 	switch byPolicy := res.egress.Verdict == VerdictDeny || res.ingress.Verdict == VerdictDeny; {
 	case res.caveat == "" || byPolicy:

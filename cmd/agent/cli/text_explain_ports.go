@@ -39,6 +39,8 @@ func rangeTexts(list []explain.PortVerdict) string {
 
 func rangeText(p *explain.PortVerdict) string {
 	switch {
+	case p.ICMPType != nil:
+		return p.Protocol + " echo request" // no other type is asked about without a port
 	case p.From == 0:
 		return p.Protocol
 	case p.From == 1 && p.To == 65535:
