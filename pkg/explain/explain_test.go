@@ -259,6 +259,11 @@ func TestRequestsAreRead(t *testing.T) {
 		{"10.0.0.1/icmp:3", explain.Request{Dst: "10.0.0.1", Protocol: 1, ICMPType: 3}},
 		{"shop/db/icmpv6", explain.Request{Dst: "shop/db", Protocol: 58, ICMPType: 128}},
 		{"shop/db/47", explain.Request{Dst: "shop/db", Protocol: 47}},
+		{"10.0.0.1/47", explain.Request{Dst: "10.0.0.1", Protocol: 47}},
+		{"10.0.0.1/4", explain.Request{Dst: "10.0.0.1", Protocol: 4}},
+		{"10.0.0.1/1:3:4", explain.Request{Dst: "10.0.0.1", Protocol: 1, ICMPType: 3, ICMPCode: 4}},
+		{"fd00::1/47", explain.Request{Dst: "fd00::1", Protocol: 47}},
+		{"[fd00::1]/58:128", explain.Request{Dst: "[fd00::1]", Protocol: 58, ICMPType: 128}},
 		{"shop/db/udplite", explain.Request{Dst: "shop/db", Protocol: 136}},
 	} {
 		got, err := explain.ParseRequest("shop/web", test.dst)
@@ -285,11 +290,24 @@ func TestRequestsAreRead(t *testing.T) {
 		":80/tcp":             "one is empty",
 		"shop/db:80/tcp/more": "protocol is tcp",
 		"shop/db/tpc":         "protocol is tcp",
+		"10.0.0.0/8":          `DST "10.0.0.0/8" is a network: want one address, as in 10.0.0.0:443/tcp, or a pod, a Service, a node or a workload such as deploy/NAME`,
+		"10.0.0.1/32":         `DST "10.0.0.1/32" is a network`,
+		"0.0.0.0/0":           `DST "0.0.0.0/0" is a network`,
+		"10.0.0.0/8:443":      `DST "10.0.0.0/8:443" is a network`,
+		"10.0.0.5/24:443":     `DST "10.0.0.5/24:443" is a network`,
+		"10.0.0.0/8/tcp":      `DST "10.0.0.0/8/tcp" is a network`,
+		"10.0.0.0/8:443/tcp":  `DST "10.0.0.0/8:443/tcp" is a network`,
+		"fd00::/64":           `DST "fd00::/64" is a network: want one address, as in [fd00::]:443/tcp`,
+		"[fd00::]/64:443":     `DST "[fd00::]/64:443" is a network`,
 	} {
 		if r, err := explain.ParseRequest("shop/web", dst); err == nil {
 			t.Errorf("%q is read as %+v", dst, r)
 		} else if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %q, want one with %q", dst, err, want)
 		}
+	}
+	const want = `SRC "10.0.0.5/24" is a network: want one address, as in 10.0.0.5, or a pod, a node or a workload such as deploy/NAME`
+	if r, err := explain.ParseRequest("10.0.0.5/24", "shop/db:80"); err == nil || err.Error() != want {
+		t.Errorf("a network as the source: %+v, %v", r, err)
 	}
 }

@@ -36,6 +36,13 @@ type Request struct {
 
 // ParseRequest reads SRC and DST[:PORT][/PROTO].
 func ParseRequest(src, dst string) (Request, error) {
+	if n, err := netip.ParsePrefix(src); err == nil {
+		return Request{}, fmt.Errorf("SRC %q is a network: want one address, as in %s, or a pod, a node or a workload such as deploy/NAME", src, n.Addr())
+	}
+	if n, ok := networkIn(dst); ok {
+		return Request{}, fmt.Errorf("DST %q is a network: want one address, as in %s:443/tcp, or a pod, a Service, a node or a workload such as deploy/NAME",
+			dst, hostText(n.Addr()))
+	}
 	r, err := parseDestination(dst)
 	if err == nil && (src == "" || r.Dst == "") {
 		err = errors.New("source and destination are pods, namespace/name, or addresses; one is empty")
@@ -71,6 +78,32 @@ func parseDestination(text string) (Request, error) {
 		return r, fmt.Errorf("%q: %w", text, err)
 	}
 	return r, nil
+}
+
+// networkIn finds a network that is given as a destination: "10.0.0.0/8", "10.0.0.0/8:443/tcp". The number of a protocol may follow an
+// address, too, as in "10.0.0.1/47": it is the length of a prefix if that leaves no bit of the address out, or a port or a protocol follows it.
+func networkIn(text string) (netip.Prefix, bool) {
+	before, after, _ := strings.Cut(text, "/")
+	addr, ok := parseAddr(before)
+	length := after
+	if i := strings.IndexAny(after, ":/"); i >= 0 {
+		length = after[:i]
+	}
+	n, err := strconv.ParseUint(length, 10, 8)
+	if !ok || err != nil || int(n) > addr.BitLen() {
+		return netip.Prefix{}, false
+	}
+	network := netip.PrefixFrom(addr, int(n))
+	isICMP := n == uint64(model.ProtoICMP) || n == uint64(model.ProtoICMPv6) // a type and code may follow those
+	return network, network.Masked() == network || length != after && !isICMP
+}
+
+// hostText is an address as a port may follow it.
+func hostText(a netip.Addr) string {
+	if a.Is6() {
+		return "[" + a.String() + "]"
+	}
+	return a.String()
 }
 
 // setPort reads a port's number or name.
