@@ -65,6 +65,9 @@ func (l lookup) backends(key model.ServiceKey, vip netip.Addr) (found, error) {
 		n := name{kind: "Service", namespace: key.Namespace, name: key.Name}
 		return found{}, fmt.Errorf("no Service %s%s", key, meant(l.graph, n, true))
 	}
+	if service.Headless {
+		return l.headless(key)
+	}
 	f := found{text: "Service " + key.String(), translated: true, note: "kube-proxy picks one of the backends of Service " + key.String() + ", and policy judges the backend"}
 	if l.r.Protocol != 0 && !model.HasPorts(l.r.Protocol) {
 		return f, fmt.Errorf("the Service %s does not forward %s: ask about a pod", key, ProtocolName(l.r.Protocol))
@@ -87,12 +90,20 @@ func (l lookup) backends(key model.ServiceKey, vip netip.Addr) (found, error) {
 		}
 	}
 	if len(f.parties) == 0 {
-		return f, fmt.Errorf("the Service %s has no backends%s, so connections to it fail whatever policy says", key, onPorts(ports))
+		return f, l.noBackends(key, onPorts(ports))
 	}
-	slices.SortFunc(f.parties, func(a, b party) int {
-		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.port, b.port), cmp.Compare(a.protocol, b.protocol))
-	})
+	slices.SortFunc(f.parties, compareParties)
 	return f, nil
+}
+
+// compareParties orders backends.
+func compareParties(a, b party) int {
+	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.port, b.port), cmp.Compare(a.protocol, b.protocol))
+}
+
+// noBackends says why connections to a Service fail.
+func (l lookup) noBackends(key model.ServiceKey, onPort string) error {
+	return fmt.Errorf("the Service %s has no backends%s, so connections to it fail whatever policy says", key, onPort)
 }
 
 // add notes a backend's address. A pod with addresses of both families is one backend.

@@ -302,6 +302,8 @@ type Service struct {
 	// Ports are those that clients use; the backends' ports of the same name and protocol are in the EndpointSlices. No
 	// verdict depends on them.
 	Ports []NamedPort
+	// Headless: the cluster gives it no address, so that its name stands for the addresses of its backends. No verdict depends on it.
+	Headless bool
 }
 
 // Addrs are all addresses that kube-proxy translates. The list is the caller's.

@@ -77,11 +77,11 @@ func TestClusterObjects(t *testing.T) {
 		"headless service with external addresses, which nobody translates": {
 			"apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\n" +
 				"spec: {clusterIP: None, clusterIPs: [None], externalIPs: [192.0.2.7]}",
-			model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: "db"}, Service: &model.Service{}},
+			model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: "db"}, Service: &model.Service{Headless: true}},
 		},
 		"headless service": {
 			"apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\nspec: {clusterIP: None, clusterIPs: [None]}",
-			model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: "db"}, Service: &model.Service{}},
+			model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: "db"}, Service: &model.Service{Headless: true}},
 		},
 		"endpoint slice": {
 			"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n" +

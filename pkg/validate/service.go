@@ -37,7 +37,8 @@ func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
 		}
 	}
 	svc.Cluster, svc.Ports = cluster.list, servicePorts(s.Spec.Ports)
-	if !isHeadless(s) {
+	svc.Headless = isHeadless(s)
+	if !svc.Headless && s.Spec.Type != corev1.ServiceTypeExternalName {
 		svc.External = external.list
 	}
 	key := model.ServiceKey{Namespace: s.Namespace, Name: s.Name}
@@ -45,10 +46,10 @@ func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
 }
 
 // isHeadless reports whether the Service says that it has no cluster address. One that says nothing of it, in a directory of
-// manifests, may have one.
+// manifests, may have one. The type ExternalName is another thing: its name stands for a name, and not for addresses of backends.
 func isHeadless(s *corev1.Service) bool {
-	return s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone ||
-		s.Spec.Type == corev1.ServiceTypeExternalName
+	none := s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone
+	return none && s.Spec.Type != corev1.ServiceTypeExternalName
 }
 
 // servicePorts are the ports that clients use. They decide nothing, so their errors are not reported.
