@@ -60,12 +60,10 @@ func (l lookup) destination() (found, error) {
 		}
 	}
 	to, err := l.named(n, true)
-	for i := range to.parties {
-		if err == nil {
-			to.parties[i], err = l.withPort(to.parties[i])
-		}
+	if err != nil {
+		return to, err
 	}
-	return to, err
+	return l.withPorts(to)
 }
 
 // atAddress finds what packets to an address arrive at. kube-proxy translates them for the Service whose cluster address it is. An external
@@ -86,8 +84,7 @@ func (l lookup) atAddress(addr netip.Addr) (found, error) {
 	}
 	switch {
 	case len(external) == 0, own.isOwned() && (anyPort || len(with) == 0):
-		p, err := l.withPort(own)
-		f := found{text: p.name, parties: []party{p}}
+		f, err := l.withPorts(found{text: own.name, parties: []party{own}})
 		if len(external) > 0 && anyPort {
 			f.note = fmt.Sprintf("the address is also an external one of Service %s, to whose backends kube-proxy translates its ports", external[0])
 		}

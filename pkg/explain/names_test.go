@@ -32,6 +32,21 @@ status: {podIPs: [%s]}
 	pod("shop", "db-1", `{ip: 10.1.0.5}`, "app: db, statefulset.kubernetes.io/pod-name: db-1, controller-revision-hash: db-1")
 	pod("shop", "log-vwxyz", `{ip: 10.1.0.6}`, "app: log, controller-revision-hash: x1")
 	pod("shop", "load-12345", `{ip: 10.1.0.7}`, "app: load, batch.kubernetes.io/job-name: load")
+	several := func(name, addr string) {
+		fmt.Fprintf(&b, `
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: shop, labels: {track: canary}}
+spec:
+  nodeName: n1
+  containers:
+  - {name: a, ports: [{name: dns, containerPort: 53, protocol: UDP}, {name: metrics, containerPort: 9001}]}
+  - {name: b, ports: [{name: dns, containerPort: 53}, {name: metrics, containerPort: 9002}]}
+  - {name: c, ports: [{name: metrics, containerPort: 9001}]}
+status: {podIPs: [{ip: %s}]}
+---`, name, addr)
+	}
+	several("resolver", "10.1.0.9")
 	pod("job", "web", `{ip: 10.1.0.8}`, "app: web")
 	b.WriteString(`
 apiVersion: v1
@@ -134,6 +149,11 @@ func TestNamesThatPeopleTypeAreFound(t *testing.T) {
 		{"unique prefix", "shop/log", "shop/api-gat:http", "", false, []string{"allow 10.1.0.6 -> 10.1.0.3:8080 tcp"}},
 		{"port name of pods", "shop/log", "shop/deploy/api:http", "", false, []string{
 			"mixed: shop/log-vwxyz to Deployment shop/api", "allow 10.1.0.6 -> 10.1.0.1:8080 tcp", "deny 10.1.0.6 -> 10.1.0.2:8080 tcp"}},
+		{"port name of two protocols", "shop/log", "shop/resolver:dns", "", false, []string{
+			"mixed: shop/log-vwxyz to shop/resolver", "deny 10.1.0.6 -> 10.1.0.9:53 tcp", "allow 10.1.0.6 -> 10.1.0.9:53 udp"}},
+		{"port name of two protocols, and one of them", "shop/log", "shop/resolver:dns/udp", "", false, []string{"allow 10.1.0.6 -> 10.1.0.9:53 udp"}},
+		{"port name of two numbers", "shop/log", "10.1.0.9:metrics", "", false, []string{
+			"mixed: shop/log-vwxyz to shop/resolver (10.1.0.9)", "allow 10.1.0.6 -> 10.1.0.9:9001 tcp", "deny 10.1.0.6 -> 10.1.0.9:9002 tcp"}},
 		{"node", "node/n2", "shop/db-0:1", "", false, []string{"allow 192.168.0.2 -> 10.1.0.4:1 tcp"}},
 		{"Service over IPv6", "shop/api-6d5f7c-abcde", "shop/api:80", "", true, []string{
 			"mixed: shop/api-6d5f7c-abcde to Service shop/api", "allow fd01::1 -> [fd01::1]:8080 tcp", "deny fd01::1 -> [fd01::2]:8080 tcp"}},

@@ -10,28 +10,44 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// withPort gives a destination that is no Service the port that is asked for.
-func (l lookup) withPort(p party) (party, error) {
-	p.protocol, p.port = l.r.Protocol, l.r.Port
+// portsOf gives a destination that is no Service the port that is asked for. Containers of one pod may call several ports, or one number of
+// several protocols, by one name. Rules mean each of them by it, so each is explained.
+func (l lookup) portsOf(p party) ([]party, error) {
 	if l.r.PortName == "" {
-		if p.port != 0 && p.protocol == 0 {
-			p.protocol = model.ProtoTCP
-		}
-		return p, nil
+		p.protocol, p.port = l.protocol(), l.r.Port
+		return []party{p}, nil
 	}
 	ep, ok := l.graph.FindEndpoint(p.ends[0].Endpoint)
 	if !ok {
-		return p, fmt.Errorf("%s is no pod, so port %q has to be a number", p.name, l.r.PortName)
+		return nil, fmt.Errorf("%s is no pod, so port %q has to be a number", p.name, l.r.PortName)
 	}
-	i := slices.IndexFunc(ep.Ports, func(o model.NamedPort) bool { return o.Name == l.r.PortName && l.r.isProtocol(o.Protocol) })
-	if i < 0 {
-		return p, fmt.Errorf("pod %s has no port named %q%s; %s", p.name, l.r.PortName, ofProtocol(l.r.Protocol), portList(ep.Ports, "it names none"))
+	var all []party
+	for _, port := range l.askedFor(ep.Ports) {
+		p.protocol, p.port = port.Protocol, port.Port
+		all = append(all, p)
 	}
-	p.protocol, p.port = ep.Ports[i].Protocol, ep.Ports[i].Port
-	return p, nil
+	if len(all) == 0 {
+		return nil, fmt.Errorf("pod %s has no port named %q%s; %s", p.name, l.r.PortName, ofProtocol(l.r.Protocol), portList(ep.Ports, "it names none"))
+	}
+	slices.SortFunc(all, compareParties)
+	return all, nil
 }
 
-// isProtocol reports whether the request is about the protocol; about TCP if it does not say.
+// withPorts gives each destination, of which none is a Service, the ports that are asked for.
+func (l lookup) withPorts(f found) (found, error) {
+	var all []party
+	for _, p := range f.parties {
+		with, err := l.portsOf(p)
+		if err != nil {
+			return f, err
+		}
+		all = append(all, with...)
+	}
+	f.parties = all
+	return f, nil
+}
+
+// isProtocol reports whether the request is about the protocol, which it is if it does not say one.
 func (r Request) isProtocol(protocol uint8) bool { return r.Protocol == 0 || r.Protocol == protocol }
 
 func ofProtocol(p uint8) string {
