@@ -66,6 +66,22 @@ kind: Service
 metadata: {name: idle, namespace: shop}
 spec: {clusterIP: 10.96.0.8, clusterIPs: [10.96.0.8], ports: [{port: 80}]}
 ---
+apiVersion: v1
+kind: Service
+metadata: {name: loose, namespace: shop}
+spec: {clusterIP: 10.96.0.7, clusterIPs: [10.96.0.7], selector: {app: db}, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: loose-pods, namespace: shop}
+spec: {clusterIP: None, clusterIPs: [None], selector: {app: db}, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: idle-1, namespace: shop, labels: {kubernetes.io/service-name: idle}}
+addressType: IPv4
+endpoints: []
+---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: db-1, namespace: shop, labels: {kubernetes.io/service-name: db}}
@@ -180,6 +196,8 @@ func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 		{"unknown pod", "shop/nope", "shop/db:80", false, "no pod shop/nope has its own IP address"},
 		{"host-network pod", "shop/proxy", "shop/db:80", false, "no pod shop/proxy has its own IP address (host-network"},
 		{"Service without backends", "shop/web", "10.96.0.8:80", false, "Service shop/idle has no backends on port 80/tcp"},
+		{"Service without EndpointSlices", "shop/web", "svc/shop/loose:80", false, "there is no EndpointSlice of Service shop/loose, so its backends are not known: ask about a pod"},
+		{"headless Service without EndpointSlices", "shop/web", "svc/shop/loose-pods:80", false, "there is no EndpointSlice of Service shop/loose-pods"},
 		{"port that a Service has not", "shop/web", "10.96.0.9:80", false, "Service shop/db has no port 80; its ports are 5432/tcp"},
 		{"protocol that no Service has", "shop/web", "svc/shop/db/icmp", false, "Service shop/db does not forward icmp"},
 		{"Service that does not exist", "shop/web", "svc/shop/bd:80", false, "no Service shop/bd; is shop/db meant?"},

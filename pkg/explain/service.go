@@ -117,8 +117,13 @@ func compareParties(a, b party) int {
 	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.port, b.port), cmp.Compare(a.protocol, b.protocol))
 }
 
-// noBackends says why connections to a Service fail.
+// noBackends says why connections to a Service fail. Manifests that do not come from a cluster may lack the objects that name the backends,
+// of which lint says the same.
 func (l lookup) noBackends(key model.ServiceKey, onPort string) error {
+	if len(l.graph.Slices(key)) == 0 {
+		return fmt.Errorf("there is no EndpointSlice of Service %s, so its backends are not known: ask about a pod, or add the EndpointSlice if manifests lack it; "+
+			"in a cluster connections to the Service fail whatever policy says", key)
+	}
 	return fmt.Errorf("the Service %s has no backends%s, so connections to it fail whatever policy says", key, onPort)
 }
 
