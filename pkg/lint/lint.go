@@ -52,8 +52,8 @@ func check(updates []model.Update, o plan.Options) []Finding {
 	if len(l.endpoints) == 0 {
 		return nil
 	}
+	l.applies, l.replaces, l.exposed = map[model.PolicyKey]bool{}, map[model.PolicyKey]bool{}, map[port]bool{}
 	l.active = l.activePolicies()
-	l.applies, l.exposed = map[model.PolicyKey]bool{}, map[port]bool{}
 	for _, p := range l.active {
 		l.applies[p.rules.Key] = true
 	}
@@ -90,6 +90,7 @@ type linter struct {
 	nodes     map[string]*model.Node
 	active    []activePolicy
 	applies   map[model.PolicyKey]bool // to some pod
+	replaces  map[model.PolicyKey]bool // staged ones that would take an enforced policy away from some pod and not apply to it
 	exposed   map[port]bool
 	found     map[Finding]bool
 }
@@ -127,7 +128,8 @@ func (l *linter) last(u model.Update) {
 	}
 }
 
-// activePolicies are the policies that apply to pods, each direction once.
+// activePolicies are the policies that apply to pods, each direction once. Those that would only take an enforced policy away from a pod
+// are left out: they have no rules there, and need not select the pod.
 func (l *linter) activePolicies() []activePolicy {
 	at := map[*model.PolicyRules]int{}
 	var list []activePolicy
@@ -135,6 +137,10 @@ func (l *linter) activePolicies() []activePolicy {
 		for _, d := range []*model.DirectionPolicy{ep.Ingress, ep.Egress} {
 			for _, t := range d.Tiers {
 				for _, p := range t.Policies {
+					if p.StagedAction == model.StagedDelete {
+						l.replaces[p.Key] = true
+						continue
+					}
 					i, ok := at[p]
 					if !ok {
 						i = len(list)

@@ -135,6 +135,15 @@ func TestFindings(t *testing.T) {
 				knp("a", `{podSelector: {}, ingress: [{}]}`), nil,
 		},
 		{
+			"a replacement that selects no pod", "apiVersion: projectcalico.org/v3\nkind: StagedKubernetesNetworkPolicy\nmetadata: {name: a, namespace: shop}\n" +
+				"spec: {podSelector: {matchLabels: {app: nope}}, ingress: [{ports: [{port: http}]}]}\n---\n" + knp("a", `{podSelector: {}, ingress: [{}]}`),
+			[]string{"sknp/shop/a: selects no pod, and would take NetworkPolicy shop/a away from those that it selects"},
+		},
+		{
+			"a replacement that selects fewer pods", "apiVersion: projectcalico.org/v3\nkind: StagedKubernetesNetworkPolicy\nmetadata: {name: a, namespace: shop}\n" +
+				"spec: {podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: http}]}]}\n---\n" + knp("a", `{podSelector: {}, ingress: [{}]}`), nil,
+		},
+		{
 			"Services without backends", slice("db", "") + slice("mail", "") + byService,
 			[]string{"np/shop/a#ingress[0]: the source Service shop/db has no backends", "np/shop/a#egress[0]: the destination Service shop/db has no backends"},
 		},

@@ -11,11 +11,13 @@ import (
 // policy looks at a policy as written.
 func (l *linter) policy(key model.PolicyKey, p *model.Policy, translated *translatedAddrs) {
 	switch {
-	case l.applies[key]:
+	case l.applies[key], p.StagedAction == model.StagedDelete && l.replaces[key]:
 	case p.StagedAction == model.StagedDelete:
 		l.add(key, model.Ingress, -1, "there is no enforced policy of its name that selects a pod, so it would take nothing away")
 	case !p.AppliesIngress && !p.AppliesEgress:
 		l.add(key, model.Ingress, -1, "has no rules, so it decides nothing")
+	case l.replaces[key]:
+		l.add(key, model.Ingress, -1, "selects no pod, and would take %s away from those that it selects", key.Enforced().ObjectText())
 	default:
 		l.add(key, model.Ingress, -1, "selects no pod")
 	}
