@@ -54,6 +54,12 @@ func (t *serviceTable) ServicesByAddr(addr netip.Addr) (cluster, external []mode
 	return cluster, external
 }
 
+// IsOfService reports whether a set holds backends of a Service, as a rule that names the Service refers to them.
+func (t *serviceTable) IsOfService(id model.SetID) bool {
+	s, ok := t.sets.byID[id]
+	return ok && s.definition != nil && slices.Contains(kindsByService, s.definition.key.kind)
+}
+
 // Slices are the EndpointSlices of a Service, in no order.
 func (g *Graph) Slices(key model.ServiceKey) []*model.EndpointSlice {
 	var list []*model.EndpointSlice

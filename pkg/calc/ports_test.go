@@ -148,3 +148,33 @@ func TestServiceIsBackendsByPortOrByAddress(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestSetsOfAServiceAreKnown(t *testing.T) {
+	svc := model.ServiceKey{Namespace: "shop", Name: "db"}
+	r := newRig(t,
+		pod("shop/web", "10.0.0.1", port("http", model.ProtoTCP, 80)),
+		policyOf("p", "all()",
+			model.Rule{Action: model.Allow, Destination: model.Entity{Service: &svc}},
+			model.Rule{Action: model.Allow, Source: model.Entity{Service: &svc}},
+			model.Rule{Action: model.Allow, Source: model.Entity{Selector: sel("app == 'db'")}},
+			model.Rule{Action: model.Allow, Protocol: tcp(), Destination: model.Entity{NamedPorts: []string{"http"}}},
+		),
+		model.EndpointSliceUpdate{ID: model.EndpointSliceID{Namespace: "shop", Name: "db"}, Slice: &model.EndpointSlice{
+			Service: svc, Addrs: addrs("10.0.1.2"), Ports: []model.NamedPort{{Protocol: model.ProtoTCP, Port: 5432}}}},
+	)
+	of := map[string]bool{}
+	for id := range r.graph.sets.byID {
+		text, _ := r.graph.SetText(id)
+		of[text] = r.graph.IsOfService(id)
+	}
+	want := map[string]bool{"addresses of all services": false, "addresses of this node": false,
+		"service shop/db": true, "service shop/db port 5432/tcp": true, `selector app == "db"`: false, "named port http/tcp 80 of all()": false}
+	for text, is := range want {
+		if got, ok := of[text]; !ok || got != is {
+			t.Errorf("the set of %s: there is one %t, of a Service %t; want %t", text, ok, got, is)
+		}
+	}
+	if r.graph.IsOfService("svc:gone") {
+		t.Error("a set that does not exist is that of a Service")
+	}
+}

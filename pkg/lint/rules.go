@@ -3,7 +3,6 @@ package lint
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -70,8 +69,8 @@ func (l *linter) resolved(p activePolicy) {
 func (l *linter) side(p activePolicy, r *model.MatchRule, name string, s *model.Side) {
 	for _, id := range s.In {
 		members, ok := l.graph.SetMembers(id)
-		text, _ := l.graph.SetText(id)
-		if ok && len(members) == 0 && !strings.HasPrefix(text, "service ") { // Services are looked at as written
+		if ok && len(members) == 0 && !l.graph.IsOfService(id) { // Services are looked at as written
+			text, _ := l.graph.SetText(id)
 			l.add(p.rules.Key, p.direction, r.Index, "the %s selects nothing: %s", name, text)
 		}
 	}
