@@ -56,22 +56,27 @@ func protocolMismatch(r *model.MatchRule, p model.Packet, family uint8) *Mismatc
 	return nil
 }
 
+// icmpMismatch: a type is that of ICMP on IPv4 and of ICMPv6 on IPv6.
 func icmpMismatch(r *model.MatchRule, p model.Packet) *Mismatch {
+	protocol := uint8(model.ProtoICMP)
+	if p.Src.Is6() {
+		protocol = model.ProtoICMPv6
+	}
 	is := func(m *model.ICMPMatch) bool {
-		proto := model.ProtoICMP
-		if p.Src.Is6() {
-			proto = model.ProtoICMPv6
-		}
-		return p.Protocol == proto && m.Type == p.ICMPType && (m.Code == nil || *m.Code == p.ICMPCode)
+		return p.Protocol == protocol && m.Type == p.ICMPType && (m.Code == nil || *m.Code == p.ICMPCode)
 	}
 	m := Mismatch{Clause: ClauseICMP, Packet: fmt.Sprintf("type %d code %d", p.ICMPType, p.ICMPCode)}
 	if r.ICMP != nil && !is(r.ICMP) {
 		m.Rule = []string{icmpText(r.ICMP)}
-		return m.describe("ICMP type or code differs")
+		if p.Protocol != protocol {
+			m.Packet = ProtocolName(p.Protocol)
+			return m.describe("protocol is %s, and the rule wants %s %s", m.Packet, ProtocolName(protocol), m.Rule[0])
+		}
+		return m.describe("%s %s is not %s", ProtocolName(protocol), m.Packet, m.Rule[0])
 	}
 	if r.NotICMP != nil && is(r.NotICMP) {
 		m.Excluded, m.Rule = true, []string{icmpText(r.NotICMP)}
-		return m.describe("ICMP type and code are excluded")
+		return m.describe("%s %s is excluded by %s", ProtocolName(protocol), m.Packet, m.Rule[0])
 	}
 	return nil
 }
