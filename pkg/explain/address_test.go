@@ -37,6 +37,11 @@ func greedy(t *testing.T) *explain.State {
 		pod(name, list(addr)...)
 	}
 	pod("out-2")
+	pod("lost", list("192.168.0.1", "10.96.0.66")...)  // a node's, and a Service's
+	for _, name := range []string{"twin", "younger"} { // the elder owns the address
+		updates = append(updates, model.EndpointUpdate{ID: model.WorkloadID("shop", name), Endpoint: &model.Endpoint{Node: "n2", Addrs: list("10.0.0.9"),
+			Created: map[string]uint32{"twin": 1, "younger": 2}[name], Profiles: []string{"kns.shop"}}})
+	}
 	for i := range 70 {
 		pod(fmt.Sprintf("db-%d", i), netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}))
 	}
@@ -99,6 +104,24 @@ func TestWhatIsNotExplainedIsNotAllowed(t *testing.T) {
 		e := explainIn(t, state, "shop/web", dst)
 		if e.Verdict != explain.VerdictMixed || len(e.Answers) != want.answers || !strings.Contains(e.Note, want.note) {
 			t.Errorf("%s: %s with %d answers, %q", dst, e.Verdict, len(e.Answers), e.Note)
+		}
+	}
+}
+
+// Whose an address is that a pod has and does not own is said.
+func TestOfAPodWithoutItsAddressTheOwnerIsNamed(t *testing.T) {
+	state := greedy(t)
+	for pod, want := range map[string]string{
+		"shop/younger": "shop/younger owns no address now (10.0.0.9 belongs to shop/twin), so no policy can be evaluated for it",
+		"shop/lost":    "shop/lost owns no address now (10.96.0.66 is the cluster address of Service shop/evil, 192.168.0.1 belongs to node n), so no policy can be evaluated for it",
+		"shop/out-2":   "shop/out-2 owns no address now, so no policy can be evaluated for it",
+	} {
+		r, err := explain.ParseRequest(pod, "shop/web:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := state.Explain(r); err == nil || err.Error() != want {
+			t.Errorf("got  %+v, %v\nwant %s", e, err, want)
 		}
 	}
 }

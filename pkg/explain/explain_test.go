@@ -194,7 +194,7 @@ func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 		want           string
 	}{
 		{"unknown pod", "shop/nope", "shop/db:80", false, "no pod shop/nope has its own IP address"},
-		{"host-network pod", "shop/proxy", "shop/db:80", false, "no pod shop/proxy has its own IP address (host-network"},
+		{"host-network pod", "shop/proxy", "shop/db:80", false, "no pod shop/proxy has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME)"},
 		{"Service without backends", "shop/web", "10.96.0.8:80", false, "Service shop/idle has no backends on port 80/tcp"},
 		{"Service without EndpointSlices", "shop/web", "svc/shop/loose:80", false, "there is no EndpointSlice of Service shop/loose, so its backends are not known: ask about a pod"},
 		{"headless Service without EndpointSlices", "shop/web", "svc/shop/loose-pods:80", false, "there is no EndpointSlice of Service shop/loose-pods"},
@@ -222,15 +222,15 @@ func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 		{"kind that is none", "shop/web", "shop/cronjob/x:80", false, `"cronjob" is not a kind that can be explained`},
 		{"name that is none", "shop//web", "shop/db:80", false, "is not a name"},
 		{"node that is none", "node/n9", "shop/db:80", false, "no node n9 with an address"},
-		{"another namespace", "web", "shop/db:80", false, "no pod default/web has its own IP address (host-network and finished pods have none); is shop/web meant?"},
+		{"another namespace", "web", "shop/db:80", false, "no pod default/web has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME); is shop/web meant?"},
 		{"address as the destination that is none", "shop/web", "300.0.0.1:80", false, "300.0.0.1 is not an IP address"},
 		{"address as the source that is none", "10.0.0.256", "shop/web:80", false, "10.0.0.256 is not an IP address"},
 		{"name outside of the cluster", "shop/web", "example.com:443", false,
-			"no pod or Service default/example.com has its own IP address (host-network and finished pods have none); names outside of the cluster are not resolved: give the address"},
-		{"name with dots in a namespace", "shop/web", "shop/v1.2.3:443", false, "no pod or Service shop/v1.2.3 has its own IP address (host-network and finished pods have none)"},
+			"no pod or Service default/example.com has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME); names outside of the cluster are not resolved: give the address"},
+		{"name with dots in a namespace", "shop/web", "shop/v1.2.3:443", false, "no pod or Service shop/v1.2.3 has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME)"},
 		{"misspelt", "shop/wbe", "shop/db:80", false, "is shop/web meant?"},
 		{"misspelt namespace", "shpo/web", "shop/db:80", false, "is shop/web meant?"},
-		{"misspelt Service", "shop/web", "shop/idel:80", false, "no pod or Service shop/idel has its own IP address (host-network and finished pods have none); is shop/idle meant?"},
+		{"misspelt Service", "shop/web", "shop/idel:80", false, "no pod or Service shop/idel has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME); is shop/idle meant?"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := explain.ParseRequest(test.src, test.dst)

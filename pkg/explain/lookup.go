@@ -130,10 +130,13 @@ func (l lookup) named(n name, orService bool) (found, error) {
 	pods := podsOf(l.graph, n)
 	text := n.kind + " " + n.pod().String()
 	if len(pods) == 0 {
-		return found{}, fmt.Errorf("%s has no pod with its own IP address%s", text, meant(l.graph, n, orService))
+		return found{}, fmt.Errorf("%s has no pod with its own IP address (%s)%s", text, withoutAddress, meant(l.graph, n, orService))
 	}
 	return l.pods(text, pods...)
 }
+
+// withoutAddress says which pods are no endpoints. Which node a host-network pod is on is not kept.
+const withoutAddress = "finished pods have none, and host-network pods that of their node: node/NAME"
 
 // pod finds one pod by its name or by how only its name begins.
 func (l lookup) pod(n name, orService bool) (found, error) {
@@ -162,7 +165,7 @@ func (l lookup) pod(n name, orService bool) (found, error) {
 	if hint == "" && n.likeDomain() {
 		hint = "; names outside of the cluster are not resolved: give the address"
 	}
-	return found{}, fmt.Errorf("%s%s has its own IP address (host-network and finished pods have none)%s", what, n.pod(), hint)
+	return found{}, fmt.Errorf("%s%s has its own IP address (%s)%s", what, n.pod(), withoutAddress, hint)
 }
 
 func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {
@@ -176,13 +179,42 @@ func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {
 		if len(p.ends) > 0 {
 			f.parties = append(f.parties, p)
 		} else {
-			f.left = append(f.left, fmt.Sprintf("%s, which owns no address now", id))
+			f.left = append(f.left, fmt.Sprintf("%s, which owns no address now%s", id, l.lost(id)))
 		}
 	}
 	if len(f.parties) == 0 {
-		return f, fmt.Errorf("%s owns no address now, so no policy can be evaluated for it", text)
+		lost := ""
+		if len(ids) == 1 {
+			lost = l.lost(ids[0])
+		}
+		return f, fmt.Errorf("%s owns no address now%s, so no policy can be evaluated for it", text, lost)
 	}
 	return f, nil
+}
+
+// lost says whose the addresses are that a pod has and does not own: " (10.0.0.1 belongs to shop/b)"; empty: it has none.
+func (l lookup) lost(pod model.EndpointID) string {
+	var texts []string
+	for _, claim := range l.graph.LostClaims() {
+		if claim.Endpoint != pod {
+			continue
+		}
+		cluster, _ := l.graph.ServicesByAddr(claim.Addr)
+		switch owner := l.address(claim.Addr).ends[0]; {
+		case owner.IsPod():
+			texts = append(texts, fmt.Sprintf("%s belongs to %s", claim.Addr, owner.Endpoint))
+		case owner.Node != "":
+			texts = append(texts, fmt.Sprintf("%s belongs to node %s", claim.Addr, owner.Node))
+		case len(cluster) > 0:
+			texts = append(texts, fmt.Sprintf("%s is the cluster address of Service %s", claim.Addr, cluster[0]))
+		default:
+			texts = append(texts, claim.Text())
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return " (" + shortened(texts) + ")"
 }
 
 // address is the party that has an address.
