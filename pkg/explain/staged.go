@@ -17,9 +17,15 @@ type StagedAnswer struct {
 	Reason     string `json:"reason"` // in words, for people
 }
 
-// mostStaged is how many staged policies of a side are evaluated one by one, and mostStagedByPort how many if every port is asked about, so
-// that each is evaluated often. All of them together always are.
-const mostStaged, mostStagedByPort = 256, 16
+// mostStaged is how many staged policies of a side are evaluated one by one. All of them together always are.
+const mostStaged = 256
+
+// mostStagedByPort is how many if every port is asked about, so that each is evaluated for every range of ports that is judged apart. Of
+// very many ranges it is fewer, so that an answer does not take minutes.
+func mostStagedByPort(ranges int) int {
+	const most, evaluations = 16, 4096
+	return min(most, evaluations/ranges)
+}
 
 // variant is the policy of a side as it would be with some staged policies enforced.
 type variant struct {
@@ -52,11 +58,12 @@ func (s *State) variants(of End, d model.Direction, most int) ([]variant, error)
 func (s *State) otherwise(variants []variant, pkt model.Packet, enforced *Side) (answers []StagedAnswer) {
 	for _, v := range variants {
 		t := Walk(v.policy, pkt, s.graph)
-		if as := side(&t, v.direction, v.of); as.Verdict != enforced.Verdict {
-			about := v.about
-			about.Verdict, about.Rule, about.Reason = as.Verdict, as.Rule, as.Reason
-			answers = append(answers, about)
+		if verdict(t.Verdict.Allow) == enforced.Verdict {
+			continue
 		}
+		as, about := side(&t, v.direction, v.of), v.about
+		about.Verdict, about.Rule, about.Reason = as.Verdict, as.Rule, as.Reason
+		answers = append(answers, about)
 	}
 	return answers
 }

@@ -99,6 +99,14 @@ func TestStagedPoliciesAreEvaluatedForEveryPort(t *testing.T) {
 	if got, want := answers(), "tcp 80-443 deny by a ingress[0]; tcp 80-443 deny by  ingress[0]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+	var odd []model.PortRange
+	for p := range uint16(3000) {
+		odd = append(odd, model.PortRange{Lo: 1000 + 2*p, Hi: 1000 + 2*p})
+	}
+	updates = append(updates, draft("c", &model.Policy{Order: 99, AppliesIngress: true, Ingress: []model.Rule{{Action: model.Deny, Protocol: &tcp, Destination: model.Entity{Ports: odd}}}}))
+	if got, want := answers(), "tcp 80-443 deny by  ingress[0]"; got != want { // of very many ranges only all together
+		t.Errorf("with 3,000 ports of rules: got %s, want %s", got[:min(len(got), 200)], want)
+	}
 }
 
 // stagedEnd is a staged policy whose tier's end would deny, by another one's name.

@@ -27,7 +27,7 @@ type Decided struct {
 	Verdict  string `json:"verdict"`  // allow or deny
 	Decision string `json:"decision"` // as that of a Side
 	Reason   string `json:"reason"`   // as that of a Side
-	// Staged are as those of a Side, of which no more than the first 16 are evaluated alone.
+	// Staged are as those of a Side, of which at most the first 16 are evaluated alone.
 	Staged []StagedAnswer `json:"staged,omitempty"`
 }
 
@@ -46,15 +46,14 @@ func (d Decided) String() string {
 // asked for. Ports that are judged alike are judged once, by the first of them.
 func survey(f flow, j Judge) (*Explanation, error) {
 	s := &surveyed{flow: f, judge: j, answer: f.explanation()}
-	if state, ok := j.(*State); ok {
-		var err error
-		if s.shadows, err = state.shadows(f, mostStagedByPort); err != nil {
-			return nil, err
-		}
-	}
 	starts, err := starts(f, j)
 	if err != nil {
 		return nil, err
+	}
+	if state, ok := j.(*State); ok {
+		if s.shadows, err = state.shadows(f, mostStagedByPort(len(starts))); err != nil {
+			return nil, err
+		}
 	}
 	for _, p := range f.protocols() {
 		if !model.HasPorts(p) {
