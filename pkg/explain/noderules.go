@@ -77,16 +77,6 @@ func (r NodeRules) tunnel(p model.Packet) string {
 	return ""
 }
 
-// bounds are the ports from which on the node of a pod certainly drops what it does not drop just below them, or the reverse.
-func (r NodeRules) bounds(src End) (bounds []uint32) {
-	if rules, known := r.of(src); known && !rules.AllowEncap {
-		for _, p := range rules.TunnelPorts {
-			bounds = append(bounds, uint32(p), uint32(p)+1)
-		}
-	}
-	return bounds
-}
-
 // tunnels says which tunnels that policy allows the node of a pod drops, or may drop: those of protocols, and those to a port in the list
 // that the list does not deny. Empty: none.
 func (r NodeRules) tunnels(src End, protocols []string, list []PortVerdict) string {
@@ -109,7 +99,7 @@ func (r NodeRules) tunnels(src End, protocols []string, list []PortVerdict) stri
 	case rules.AllowEncap || len(which) == 0:
 		return ""
 	case known:
-		return "the node drops tunnels from pods before policy (drop reason encap), also those of " + strings.Join(which, ", and ")
+		return "the node drops tunnels from pods before policy (drop reason encap): " + strings.Join(which, ", and ")
 	}
 	return "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads: " + strings.Join(which, ", and ")
 }

@@ -29,7 +29,7 @@ func TestWhatTheNodeDropsBesidesPolicyIsDenied(t *testing.T) {
 		{accepts, "shop/web", "192.168.0.1:22", explain.VerdictAllow, ""},
 		{drops, "shop/web", "203.0.113.1:4790/udp", explain.VerdictDeny, "encap"},
 		{drops, "shop/web", "203.0.113.1/47", explain.VerdictDeny, "encap"},
-		{drops, "shop/web", "203.0.113.1/udp", explain.VerdictMixed, "drop reason encap"},
+		{drops, "shop/web", "203.0.113.1/udp", explain.VerdictAllow, "UDP to port 4790"},
 		{drops, "shop/web", "203.0.113.1:4789/udp", explain.VerdictAllow, ""},
 		{accepts, "shop/web", "203.0.113.1:4790/udp", explain.VerdictAllow, ""},
 		{accepts, "shop/web", "203.0.113.1/udp", explain.VerdictAllow, ""},
@@ -137,8 +137,8 @@ func TestAnAnswerAboutEveryPortKnowsTheNode(t *testing.T) {
 		denied                  string // ports that no side denies
 		caveat                  string // the start of it
 	}{
-		{"tunnels", "shop/web", "203.0.113.1", explain.VerdictMixed, drops, "udp 4789-4789, udp 8472-8472",
-			"the node drops tunnels from pods before policy (drop reason encap), also those of protocol 4, 41, 47"},
+		{"tunnels", "shop/web", "203.0.113.1", explain.VerdictAllow, drops, "",
+			"the node drops tunnels from pods before policy (drop reason encap): protocol 4, 41, 47, and UDP to port 4789, 8472"},
 		{"tunnels, of one protocol", "shop/web", "203.0.113.1/tcp", explain.VerdictAllow, drops, "", ""},
 		{"tunnels of a node whose rules are not known", "shop/db", "203.0.113.1", explain.VerdictAllow, drops, "",
 			"the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads: protocol 4, 41, 47, and UDP to port 4789, 6081, 8472"},

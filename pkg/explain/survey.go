@@ -45,7 +45,8 @@ func (d Decided) String() string {
 // survey judges every port of TCP, UDP and SCTP and an ICMP echo request, or every port of the one protocol that is
 // asked for. Ports that are judged alike are judged once, by the first of them.
 func survey(f flow, j Judge) (*Explanation, error) {
-	s := &surveyed{flow: f, judge: j, answer: f.explanation()}
+	s := &surveyed{flow: f, rules: f.rules, judge: j, answer: f.explanation()}
+	s.flow.rules.TunnelPorts = nil // else one of them could stand for a range of ports; besides names them
 	starts, err := starts(f, j)
 	if err != nil {
 		return nil, err
@@ -105,6 +106,7 @@ func echo(protocol uint8) uint8 {
 // surveyed is where a survey has got to.
 type surveyed struct {
 	flow    flow
+	rules   NodeRules // of the flow, with the ports of tunnels
 	judge   Judge
 	answer  *Explanation
 	shadows shadows
@@ -183,7 +185,7 @@ func (s *surveyed) besides() error {
 				protocols = append(protocols, fmt.Sprint(p))
 			}
 		}
-		s.add(f.rules.tunnels(f.src, protocols, ports))
+		s.add(s.rules.tunnels(f.src, protocols, ports))
 	}
 	s.add(nodePorts(f.dst, ports))
 	return nil
@@ -195,9 +197,9 @@ func (s *surveyed) add(caveat string) {
 	}
 }
 
-// starts are the ports from which on policy, or the node, may judge differently than just below them, ascending from 1.
+// starts are the ports from which on policy may judge differently than just below them, ascending from 1.
 func starts(f flow, j Judge) ([]uint16, error) {
-	starts, all := []uint16{1}, f.rules.bounds(f.src)
+	starts, all := []uint16{1}, []uint32(nil)
 	for d, end := range map[model.Direction]End{model.Egress: f.src, model.Ingress: f.dst} {
 		if !end.IsPod() {
 			continue

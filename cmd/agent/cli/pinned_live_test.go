@@ -49,7 +49,7 @@ func (n *liveNode) questions() [][]string {
 	return [][]string{
 		{"shop/web", "shop/db:80"}, {"shop/web", "shop/db:81"}, {"shop/web", "shop/db:80/udp"}, {"shop/web", "shop/db:80", "-6"},
 		{"shop/db", "shop/web:80"}, {"shop/web", "shop/db"}, {"shop/web", "shop/db/icmp"}, {"shop/web", "shop/db/47"}, {"web", "db:80", "-n", "shop"},
-		{"192.0.2.1", "shop/db:80"}, {"shop/db", "192.0.2.1/tcp"}, {"2001:db8::1", "shop/web:80"}, {"shop/web", "shop/web:80"},
+		{"192.0.2.1", "shop/db:80"}, {"shop/db", "192.0.2.1"}, {"2001:db8::1", "shop/web:80"}, {"shop/web", "shop/web:80"},
 		{n.web.Addr4().String(), n.db.Addr4().String() + ":80"},
 		{n.machine.Addr4().String(), "shop/db:81"}, {"shop/web", n.machine.Addr4().String() + ":81"},
 	}

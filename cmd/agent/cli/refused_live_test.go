@@ -53,7 +53,7 @@ func TestExplainSaysThatAPolicyIsRefused(t *testing.T) {
 		t.Errorf("not enforced: %q", e.NotEnforced)
 	}
 	n.wantReach(81, false)
-	if out := n.want(0, nil, "explain", "shop/db", "shop/web/tcp"); !strings.Contains(out, "not enforced:") {
+	if out := n.want(0, nil, "explain", "shop/db", "shop/web"); !strings.Contains(out, "not enforced:") {
 		t.Errorf("egress of shop/db: it keeps its last policy for both directions:\n%s", out)
 	}
 	if err := os.Remove(file); err != nil {
