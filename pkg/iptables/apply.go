@@ -32,9 +32,10 @@ func (c Commit) Overhead() time.Duration {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Apply writes the desired chains and jumps into the kernel, in at most one transaction: packets see all of it or nothing. It waits
-// for other writers until ctx ends. A table that somebody has made dormant is made active before. After an error the kernel's table is unchanged, unless the command was stopped in the middle:
-// then the whole transaction may be in force. In any case the next Apply reads the table before it writes.
+// Apply writes the desired chains and jumps into the kernel, in at most one transaction: packets see all of it or nothing. Jumps that
+// iptables cannot delete need two more (surplus.go), before which packets see all that is new. It waits for other writers until ctx ends.
+// A table that somebody has made dormant is made active before. After an error the kernel's table is unchanged, unless the command was
+// stopped in the middle: then the whole transaction may be in force. In any case the next Apply reads the table before it writes.
 //
 // Apply finds alterations by others since the table was last read only if they make the transaction fail; it then reads the table
 // and repeats the transaction once. Check finds all of them.
@@ -70,20 +71,20 @@ func (t *Table) Apply(ctx context.Context) (Commit, error) {
 	}
 }
 
-// write carries out one transaction with all differences.
+// write carries out all differences.
 func (t *Table) write(ctx context.Context) (Commit, error) {
 	d := t.difference()
 	if d.none() {
 		t.desired.written()
 		return Commit{}, nil
 	}
-	if name := d.unknownJump(t.have); name != "" {
-		why := errors.New("a jump to a chain of an agent is to be deleted, and its matches are not known")
-		return Commit{}, &UnreadableError{t.family, t.name, name, why}
+	surplus, err := d.surplus(t)
+	if err != nil {
+		t.have.known = false
+		return Commit{}, err
 	}
-	text := t.transaction(d)
 	before, stampErr := t.kernel.stamp(t.family, t.name)
-	waited, err := t.kernel.restore(ctx, t.family, text)
+	bytes, waited, err := carryOut(ctx, t, d, surplus)
 	if err != nil {
 		var locked *LockedError
 		if !errors.As(err, &locked) {
@@ -94,7 +95,7 @@ func (t *Table) write(ctx context.Context) (Commit, error) {
 	grows := t.entries(d)
 	t.former.keep(t.have, d)
 	t.wrote(d)
-	commit := Commit{Chains: len(d.write), Removed: len(d.remove), Jumps: len(d.jumps), Bytes: len(text), Waited: waited}
+	commit := Commit{Chains: len(d.write), Removed: len(d.remove), Jumps: len(d.jumps), Bytes: bytes, Waited: waited}
 	for _, c := range d.write {
 		commit.Rules += len(c.Rules)
 	}

@@ -119,7 +119,9 @@ func (t *Table) transaction(d difference) string {
 	}
 	for _, name := range d.jumps {
 		for _, rule := range t.have.jumps[name].rules {
-			line("-D", name, rule)
+			if !t.have.unknown(name) { // all of them are deleted by their handles otherwise
+				line("-D", name, rule)
+			}
 		}
 		for i, rule := range t.desired.jumps[name] {
 			line("-I", name, itoa(i+1), rule)
@@ -127,7 +129,9 @@ func (t *Table) transaction(d difference) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.stale)) {
 		for _, rule := range d.stale[name] {
-			line("-D", name, rule)
+			if !t.have.unknown(name) {
+				line("-D", name, rule)
+			}
 		}
 	}
 	for _, c := range d.write {

@@ -257,6 +257,12 @@ func (f fakeKernel) has(context.Context, Family, string, string, string) (bool, 
 	return false, nil // it prints all rules
 }
 
+func (f fakeKernel) handles(Family, string, string, func(string) bool) ([]uint64, error) {
+	return nil, nil
+}
+
+func (f fakeKernel) discard(Family, string, map[string][]uint64) error { return nil }
+
 func (f fakeKernel) locked() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -4,8 +4,8 @@
 //   - iptables.go: families, backends, errors; find.go: the commands of a backend, and whether they work here
 //   - table.go: Table, one table of the kernel; desired.go: the chains that it is to have; difference.go: the writes of a
 //     transaction; apply.go: Apply
-//   - check.go, reading.go: reading back, and alterations by others; piecewise.go, opaque.go: beside rules that iptables cannot
-//     print; versions.go: what transactions replace during a verification
+//   - check.go, reading.go: reading back, and alterations by others; piecewise.go, opaque.go, surplus.go: beside rules that iptables
+//     cannot print; versions.go: what transactions replace during a verification
 //   - command.go, machine.go: running the commands; lock.go: the lock that all users of iptables-legacy share; sole.go: one agent for
 //     each network namespace
 //   - stamp.go, stamp_legacy.go, stamp_nft.go: whether anything has changed, without reading everything
@@ -74,6 +74,10 @@ type kernel interface {
 	restore(ctx context.Context, family Family, transaction string) (waited time.Duration, err error)
 	// has reports whether a chain has a rule, as far as iptables finds it beside rules that it does not know.
 	has(ctx context.Context, family Family, table, chain, rule string) (bool, error)
+	// handles returns the handles of the rules of a chain of nftables that go to chains which are ours.
+	handles(family Family, table, chain string, ours func(target string) bool) ([]uint64, error)
+	// discard deletes rules of nftables by their handles.
+	discard(family Family, table string, handles map[string][]uint64) error
 	// locked reports whether another process holds the lock now.
 	locked() bool
 	stamp(family Family, table string) (Stamp, error)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -42,20 +41,27 @@ func opaqueChain(family Family, table string, chain nftChain) (string, error) {
 }
 
 // targetsOf returns the chain that each rule of a chain of nftables goes to; empty: it goes to none.
-func targetsOf(family Family, table, chain string) ([]string, error) {
+func targetsOf(family Family, table, chain string) (targets []string, err error) {
+	err = rulesOf(family, table, chain, func() { targets = nil }, func(rule []byte) {
+		targets = append(targets, targetOf(nfnl.Find(rule, unix.NFTA_RULE_EXPRESSIONS)))
+	})
+	return targets, err
+}
+
+// rulesOf passes the attributes of each rule of a chain of nftables to each. It calls again before it repeats the reading.
+func rulesOf(family Family, table, chain string, again func(), each func(rule []byte)) error {
 	var request nfnl.Encoder
 	request.String(unix.NFTA_RULE_TABLE, table)
 	request.String(unix.NFTA_RULE_CHAIN, chain)
-	var targets []string
-	err := dump(family, unix.NFT_MSG_GETRULE, request.Bytes(), func() { targets = nil }, func(rule []byte) {
+	err := dump(family, unix.NFT_MSG_GETRULE, request.Bytes(), again, func(rule []byte) {
 		if nfnl.String(nfnl.Find(rule, unix.NFTA_RULE_TABLE)) == table && nfnl.String(nfnl.Find(rule, unix.NFTA_RULE_CHAIN)) == chain {
-			targets = append(targets, targetOf(nfnl.Find(rule, unix.NFTA_RULE_EXPRESSIONS)))
+			each(rule)
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the rules of chain %s of %v table %s: %w", chain, family, table, err)
+		return fmt.Errorf("list the rules of chain %s of %v table %s: %w", chain, family, table, err)
 	}
-	return targets, nil
+	return nil
 }
 
 // targetOf returns the chain that a rule with these expressions goes to.
@@ -140,7 +146,8 @@ func recall(ctx context.Context, t *Table, saved *ruleset.Saved, desired map[str
 	return nil
 }
 
-// recalled returns the text of one of the jumps of a chain.
+// recalled returns the text of one of the jumps of a chain, or unknown if iptables does not confirm one that this agent would write: the
+// rule that it cannot print stands before it, it is there twice, or an agent of another version or with other settings has written it.
 func recalled(ctx context.Context, t *Table, chain *ruleset.SavedChain, unknown string, desired []string) (string, error) {
 	target, _ := ruleset.Target(unknown)
 	same := func(r ruleset.SavedRule) bool { return r.Text == unknown }
@@ -155,16 +162,5 @@ func recalled(ctx context.Context, t *Table, chain *ruleset.SavedChain, unknown 
 			return guess, err
 		}
 	}
-	return "", &UnreadableError{t.family, t.name, chain.Name, fmt.Errorf("the jump to %s is not one that this agent would write, or is behind that rule", target)}
-}
-
-// unknownJump returns the built-in chain in which the difference deletes a jump whose text is not known; empty: there is none.
-func (d difference) unknownJump(have applied) string {
-	names := slices.Concat(d.jumps, slices.Collect(maps.Keys(d.stale)))
-	for _, name := range names {
-		if slices.ContainsFunc(have.jumps[name].rules, func(rule string) bool { return strings.HasPrefix(rule, matches) }) {
-			return name
-		}
-	}
-	return ""
+	return unknown, nil
 }

@@ -13,23 +13,6 @@ import (
 	"github.com/margay-project/margay/pkg/nfnl"
 )
 
-// UnreadableError reports that a built-in chain has a rule that iptables-nft cannot print, added with another program such as nft, and
-// that the text of one of our jumps there cannot be found out. So the chain cannot be compared, and nothing is written.
-type UnreadableError struct {
-	Family       Family
-	Table, Chain string
-	Err          error // of the command
-}
-
-func (e *UnreadableError) Error() string {
-	family := map[Family]string{V4: "ip", V6: "ip6"}[e.Family]
-	return fmt.Sprintf("chain %s has a rule that iptables-nft cannot print; see `nft list chain %s %s %s`, and have its owner use a table of its own: %v",
-		e.Chain, family, e.Table, e.Chain, e.Err)
-}
-
-// Unwrap returns the error of the command.
-func (e *UnreadableError) Unwrap() error { return e.Err }
-
 // Readable reads the tables of these names, of both families, and writes nothing. The error names each that cannot be read, and why.
 func (t *Tools) Readable(ctx context.Context, tables ...string) error {
 	var errs []error

@@ -2,7 +2,6 @@ package iptables_test
 
 import (
 	"context"
-	"errors"
 	"os/exec"
 	"strings"
 	"testing"
@@ -14,7 +13,7 @@ import (
 
 // unprintable are rules that nft adds and iptables-nft-save cannot print: beside the first it prints no chain and succeeds, beside
 // the second it fails.
-var unprintable = []string{"ct mark set meta mark and 0xff", "meta skuid 7"}
+var unprintable = []string{"ct mark set meta mark and 0xff", "meta skuid 7", "numgen inc mod 1 == 0"}
 
 // nft runs the command of that name with the chain's table.
 func nft(t *testing.T, k kernel, verb, chain, rule string) {
@@ -170,20 +169,83 @@ func TestAJumpIsReplacedBesideARuleThatIptablesCannotPrint(t *testing.T) {
 	})
 }
 
-// A jump to a chain of ours that this agent would not write has matches that are not known, so nothing is written.
-func TestAnUnknownJumpBesideARuleThatIptablesCannotPrint(t *testing.T) {
-	nftKernels(t, func(t *testing.T, k kernel, rule string) {
-		table := example(t, k)
-		findings(t, table)
-		nft(t, k, "add rule", "FORWARD", "meta l4proto tcp jump mgyA-ok")
-		nft(t, k, "add rule", "FORWARD", rule)
-		_, err := table.Check(t.Context())
-		unreadable, ok := errors.AsType[*iptables.UnreadableError](err)
-		if !ok || unreadable.Chain != "FORWARD" || !strings.Contains(err.Error(), "mangle FORWARD`") || !strings.Contains(err.Error(), "the jump to mgyA-ok") {
-			t.Fatalf("%v", err)
-		}
-		if _, err := unwritten(t, k).Apply(t.Context()); err == nil {
-			t.Error("the next agent writes although it does not know the chain")
-		}
-	})
+// A jump whose text cannot be found out, because such a rule stands before it, because it is there twice, or because another agent has
+// written it, is replaced by one that comes first.
+func TestJumpsBesideARuleThatIptablesCannotPrintAreReplaced(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, k kernel, rule string){
+		"before": func(t *testing.T, k kernel, rule string) { nft(t, k, "insert rule", "FORWARD", rule+" accept") },
+		"twice": func(t *testing.T, k kernel, rule string) {
+			nft(t, k, "add rule", "FORWARD", "counter jump mgyA-FORWARD")
+			nft(t, k, "add rule", "FORWARD", rule)
+		},
+		"unknown": func(t *testing.T, k kernel, rule string) {
+			nft(t, k, "add rule", "FORWARD", "meta l4proto tcp jump mgyA-ok")
+			nft(t, k, "add rule", "FORWARD", rule)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nftKernels(t, func(t *testing.T, k kernel, rule string) {
+				table := example(t, k)
+				findings(t, table)
+				apply(t, table)
+				table.Observe(func() bool { return true })
+				damage(t, k, rule)
+				read, err := iptables.ReadAll(t.Context(), table, func() error { return nil })
+				if err != nil {
+					t.Fatal(err)
+				}
+				if found, _ := read.Altered(table); len(found) != 1 || found[0].Chain != "FORWARD" {
+					t.Errorf("verification finds %v", found)
+				}
+				if found := findings(t, table); len(found) != 1 || found[0].Chain != "FORWARD" {
+					t.Errorf("found %v", found)
+				}
+				if done := apply(t, table); done.Jumps != 1 {
+					t.Errorf("the repair: %+v", done)
+				}
+				wantOneJump(t, k, "mgyA-FORWARD")
+				if found := findings(t, table); len(found) > 0 {
+					t.Errorf("after the repair: %v", found)
+				}
+				damage(t, k, rule)
+				next := k.table("mangle")
+				set(t, next, ruleset.Chain{Name: "mgyB-FORWARD", Rules: []string{"-j RETURN"}})
+				jumps(t, next, "FORWARD", "-j mgyB-FORWARD")
+				if done := apply(t, next); done.Jumps != 1 || done.Removed != 4 {
+					t.Errorf("the next agent: %+v", done)
+				}
+				wantOneJump(t, k, "mgyB-FORWARD")
+				nft(t, k, "insert rule", "FORWARD", rule+" accept")
+				next = k.table("mangle")
+				jumps(t, next, "FORWARD")
+				if done := apply(t, next); done.Removed != 2 {
+					t.Errorf("the removal: %+v", done)
+				}
+				if list := listed(t, k, "FORWARD"); strings.Contains(list, "mgy") {
+					t.Errorf("after the removal:\n%s", list)
+				}
+			})
+		})
+	}
+}
+
+// wantOneJump demands that chain FORWARD begins with the jump to a chain of ours, and has no other.
+func wantOneJump(t *testing.T, k kernel, to string) {
+	t.Helper()
+	list := listed(t, k, "FORWARD")
+	_, rules, _ := strings.Cut(list, ";\n")
+	if first, _, _ := strings.Cut(rules, "\n"); !strings.HasSuffix(first, "jump "+to) || strings.Count(list, "mgy") != 1 {
+		t.Errorf("chain FORWARD does not begin with the only jump to %s:\n%s", to, list)
+	}
+}
+
+// listed is a chain of table mangle as nft prints it.
+func listed(t *testing.T, k kernel, chain string) string {
+	t.Helper()
+	family := map[iptables.Family]string{iptables.V4: "ip", iptables.V6: "ip6"}[k.family]
+	out, err := exec.Command("nft", "list", "chain", family, "mangle", chain).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
 }
