@@ -104,7 +104,7 @@ func (t *Table) saved(ctx context.Context, counters bool) (*ruleset.Saved, error
 			if known := t.jumps.Load(); known != nil {
 				err = recall(ctx, t, &tables[i], *known)
 			}
-			return &tables[i], err
+			return &tables[i], errors.Join(err, reveal(&tables[i], t))
 		}
 	}
 	return &ruleset.Saved{Name: t.name}, nil

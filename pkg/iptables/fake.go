@@ -257,6 +257,8 @@ func (f fakeKernel) has(context.Context, Family, string, string, string) (bool, 
 	return false, nil // it prints all rules
 }
 
+func (f fakeKernel) hidden(Family, string) ([]hiddenRule, error) { return nil, nil }
+
 func (f fakeKernel) handles(Family, string, string, func(string) bool) ([]uint64, error) {
 	return nil, nil
 }

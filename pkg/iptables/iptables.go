@@ -5,7 +5,7 @@
 //   - table.go: Table, one table of the kernel; desired.go: the chains that it is to have; difference.go: the writes of a
 //     transaction; apply.go: Apply
 //   - check.go, reading.go: reading back, and alterations by others; piecewise.go, opaque.go, surplus.go: beside rules that iptables
-//     cannot print; versions.go: what transactions replace during a verification
+//     cannot print; faithful.go, hidden.go: rules that it prints otherwise than they are; versions.go: what transactions replace during a verification
 //   - command.go, machine.go: running the commands; lock.go: the lock that all users of iptables-legacy share; sole.go: one agent for
 //     each network namespace
 //   - stamp.go, stamp_legacy.go, stamp_nft.go: whether anything has changed, without reading everything
@@ -74,6 +74,8 @@ type kernel interface {
 	restore(ctx context.Context, family Family, transaction string) (waited time.Duration, err error)
 	// has reports whether a chain has a rule, as far as iptables finds it beside rules that it does not know.
 	has(ctx context.Context, family Family, table, chain, rule string) (bool, error)
+	// hidden finds the rules of agents that save prints otherwise than they are.
+	hidden(family Family, table string) ([]hiddenRule, error)
 	// handles returns the handles of the rules of a chain of nftables that go to chains which are ours.
 	handles(family Family, table, chain string, ours func(target string) bool) ([]uint64, error)
 	// discard deletes rules of nftables by their handles.
