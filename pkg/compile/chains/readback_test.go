@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/ruleset"
 )
 
@@ -23,6 +24,7 @@ func TestChainsAreReadBackAsTheyWereWritten(t *testing.T) {
 			}
 			n.load(all, nil)
 			compare(t, all, run(t, "", b.command("-save"), "-t", "mangle"))
+			isPrintedInFull(t, b)
 			config := chains.Config{Marks: n.o.Marks, Names: n.o.Names, Family: b.family, Interfaces: "cali", Generation: 77,
 				Tunnels: []uint16{4789, 8472}, Resets: chains.Resets{Group: 3}, Events: chains.Events{Group: 4, Rate: 1000}, Masquerade: chains.Masquerade{Mark: 0x4000, Addrs: nodeAddrs(b.family)}, Kernel: chains.KernelTraits{SCTPUntracked: true, SourceRoutes: true}, MidFlow: chains.MidFlowAnswer}
 			sets := n.o.Names.Sets(b.family)
@@ -52,7 +54,26 @@ func TestChainsAreReadBackAsTheyWereWritten(t *testing.T) {
 			text.WriteString("COMMIT\n")
 			run(t, text.String(), b.command("-restore"))
 			compare(t, mangle, run(t, "", b.command("-save"), "-t", "mangle"))
+			isPrintedInFull(t, b)
 		})
+	}
+}
+
+// isPrintedInFull demands that no rule of ours is taken for one that iptables does not print as it is.
+func isPrintedInFull(t *testing.T, b backend) {
+	t.Helper()
+	tools := must(iptables.Find(t.Context(), iptables.Backend(b.name)))(t)
+	saved := must(tools.Table(iptables.Family(b.family), "mangle", "mgy").Read(t.Context()))(t)
+	rules := 0
+	for _, chain := range saved.Chains {
+		for _, rule := range chain.Rules {
+			if rules++; strings.Contains(rule.Text, `"iptables prints`) {
+				t.Errorf("chain %s: %s", chain.Name, rule.Text)
+			}
+		}
+	}
+	if rules == 0 {
+		t.Error("no rules were read")
 	}
 }
 
