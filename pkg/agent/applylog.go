@@ -18,7 +18,7 @@ func newApplyLog(log *slog.Logger, enforces bool) *applyLog {
 	return &applyLog{
 		log:    log,
 		inSync: inSync,
-		applying: newProblems(log, "policy is not fully enforced, the previous policy stays in force; will try again",
+		applying: newProblems(log, "policy is not fully enforced, what was written before is left as it is; will try again",
 			"policy is fully enforced again"),
 		holding:  newProblems(log, "the policy of an endpoint cannot be enforced, all other policy is", "every endpoint's policy is enforced again"),
 		sweeping: newProblems(log, "expired flows are not removed, will try again", "expired flows are removed again"),

@@ -88,7 +88,7 @@ func TestAPolicyChangeIsLoggedOnceItIsEnforced(t *testing.T) {
 		synctest.Wait()
 		r.dp.Set(dataplane.FakeSettings{ApplyErr: errors.New("no"), Failures: 2})
 		r.put(isolating(t, "t", "db", 1))
-		r.wantPolicyLogged(t, `policy is not fully enforced, the previous policy stays in force; will try again" err=no`)
+		r.wantPolicyLogged(t, `policy is not fully enforced, what was written before is left as it is; will try again" err=no`)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		r.wantPolicyLogged(t, `policy is fully enforced again"`, `policy added" policy="NetworkPolicy t/db" endpoints=1`)

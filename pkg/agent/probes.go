@@ -125,7 +125,7 @@ func (m *missingNode) check(f *Facts, now time.Time) string {
 func policyHealth(s Status, states []dataplane.EndpointStatus, fault string) health.Report {
 	switch {
 	case s.Error != "":
-		return health.Report{Live: true, Detail: "not fully enforced, the previous policy stays in force: " + s.Error}
+		return health.Report{Live: true, Detail: "not fully enforced, what was written before is left as it is: " + s.Error}
 	case !s.InSync:
 		return health.Report{Live: true, Detail: "nothing is enforced before the first full snapshot of the datastore"}
 	}

@@ -91,6 +91,10 @@ func altered(chain *ruleset.SavedChain, want []string) string {
 func (t *Table) Read(ctx context.Context) (*ruleset.Saved, error) { return t.saved(ctx, true) }
 
 func (t *Table) saved(ctx context.Context, counters bool) (*ruleset.Saved, error) {
+	known := t.jumps.Load()
+	if err := t.kernel.misplaced(t.family, t.name, known); err != nil {
+		return nil, fmt.Errorf("%v: %w", t, err)
+	}
 	output, err := t.kernel.save(ctx, t.family, t.name, counters)
 	if err != nil {
 		return nil, fmt.Errorf("read %v: %w", t, err)
@@ -101,7 +105,7 @@ func (t *Table) saved(ctx context.Context, counters bool) (*ruleset.Saved, error
 	}
 	for i := range tables {
 		if tables[i].Name == t.name {
-			if known := t.jumps.Load(); known != nil {
+			if known != nil {
 				err = recall(ctx, t, &tables[i], *known)
 			}
 			return &tables[i], errors.Join(err, reveal(&tables[i], t))

@@ -259,6 +259,8 @@ func (f fakeKernel) has(context.Context, Family, string, string, string) (bool, 
 
 func (f fakeKernel) hidden(Family, string) ([]hiddenRule, error) { return nil, nil }
 
+func (f fakeKernel) misplaced(Family, string, *map[string][]string) error { return nil }
+
 func (f fakeKernel) handles(Family, string, string, func(string) bool) ([]uint64, error) {
 	return nil, nil
 }

@@ -9,7 +9,7 @@
 //   - command.go, machine.go: running the commands; lock.go: the lock that all users of iptables-legacy share; sole.go: one agent for
 //     each network namespace
 //   - stamp.go, stamp_legacy.go, stamp_nft.go: whether anything has changed, without reading everything
-//   - dormant.go: tables of nftables that somebody has made dormant
+//   - dormant.go, misplaced.go: tables of nftables that somebody has made dormant, and built-in chains that somebody has replaced
 //   - grace.go: waiting until no packet is in replaced chains
 //   - fake.go: a kernel for the tests of users
 //
@@ -76,6 +76,9 @@ type kernel interface {
 	has(ctx context.Context, family Family, table, chain, rule string) (bool, error)
 	// hidden finds the rules of agents that save prints otherwise than they are.
 	hidden(family Family, table string) ([]hiddenRule, error)
+	// misplaced returns a *MisplacedError if a built-in chain of nftables is not where iptables has it, and has one of the jumps; nil: any
+	// chain counts.
+	misplaced(family Family, table string, jumps *map[string][]string) error
 	// handles returns the handles of the rules of a chain of nftables that go to chains which are ours.
 	handles(family Family, table, chain string, ours func(target string) bool) ([]uint64, error)
 	// discard deletes rules of nftables by their handles.

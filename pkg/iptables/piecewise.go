@@ -119,7 +119,10 @@ func (m *machine) list(ctx context.Context, family Family) (command, error) {
 }
 
 // nftChain is a chain of nftables. A chain that packets enter has a policy.
-type nftChain struct{ name, policy string }
+type nftChain struct {
+	name, policy string
+	hook         hook
+}
 
 // chainsOf returns a table's chains in nftables.
 func chainsOf(family Family, table string) (chains []nftChain, err error) {
@@ -131,7 +134,7 @@ func chainsOf(family Family, table string) (chains []nftChain, err error) {
 		if p := nfnl.Find(chain, unix.NFTA_CHAIN_POLICY); p != nil && nfnl.Uint32(p) == 0 { // NF_DROP
 			policy = "DROP"
 		}
-		chains = append(chains, nftChain{nfnl.String(nfnl.Find(chain, unix.NFTA_CHAIN_NAME)), policy})
+		chains = append(chains, nftChain{nfnl.String(nfnl.Find(chain, unix.NFTA_CHAIN_NAME)), policy, hookIn(chain)})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the chains of %v table %s: %w", family, table, err)

@@ -3,6 +3,7 @@ package iptables
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 type Reading struct {
 	Saved   *ruleset.Saved
 	dormant bool                      // see Stamp
+	wrong   *MisplacedError           // then nothing else was read
 	digests map[string]ruleset.Digest // of our chains
 }
 
@@ -25,6 +27,9 @@ func ReadAll(ctx context.Context, t *Table, pause func() error) (*Reading, error
 		return nil, fmt.Errorf("read %v: %w", t, err)
 	}
 	saved, err := t.saved(ctx, false)
+	if wrong, ok := errors.AsType[*MisplacedError](err); ok {
+		return &Reading{Saved: &ruleset.Saved{Name: t.name}, wrong: wrong}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -43,6 +48,9 @@ func ReadAll(ctx context.Context, t *Table, pause func() error) (*Reading, error
 // Altered returns how a reading of a table, which began after Observe, differs from the desired chains of t and from those that its
 // transactions have replaced since. It changes nothing. skipped is why not all chains were compared; empty: all were.
 func (r *Reading) Altered(t *Table) (findings []Finding, skipped string) {
+	if r.wrong != nil {
+		return []Finding{{r.wrong.Chain, r.wrong.What + "; policy is not enforced there"}}, ""
+	}
 	if t.former == nil || t.former.overrun {
 		return nil, "the agent has written too many chains during the reading"
 	}
