@@ -99,7 +99,7 @@ func (r *reading) load(name string, data []byte) bool {
 		r.size = length
 		switch number(data, unix.NFTA_PAYLOAD_BASE) {
 		case unix.NFT_PAYLOAD_NETWORK_HEADER:
-			r.loaded = addressAt(r.family, at, length)
+			r.loaded = networkAt(r.family, at, length)
 		case unix.NFT_PAYLOAD_TRANSPORT_HEADER:
 			r.loaded = r.transportAt(at, length)
 		}
@@ -109,13 +109,16 @@ func (r *reading) load(name string, data []byte) bool {
 	return r.loaded != "" && target != nil && !slices.Contains(r.compared, r.loaded)
 }
 
-// addressAt names the address of which a part, from its beginning, is at this place of the network header.
-func addressAt(family Family, at, length uint32) string {
+// networkAt names the field at this place of the network header: the protocol, which iptables 1.8.11 reads there for IPv4 and 1.8.9 from
+// the packet's description, or the address of which a part, from its beginning, is there.
+func networkAt(family Family, at, length uint32) string {
 	size, source := addressSize(family), uint32(12)
 	if family == V6 {
 		source = 8
 	}
 	switch {
+	case family == V4 && at == 9 && length == 1:
+		return "protocol"
 	case length == 0 || length > size:
 	case at == source:
 		return "source"

@@ -24,7 +24,7 @@ type hiddenRule struct {
 
 // hidden implements kernel.
 func (m *machine) hidden(family Family, table string) (list []hiddenRule, err error) {
-	if m.backend == Legacy {
+	if m.backend == Legacy || m.unlike != "" {
 		return nil, nil
 	}
 	var request nfnl.Encoder

@@ -17,6 +17,7 @@ type machine struct {
 	write4, write6 command
 	lock           lock         // of the legacy backend
 	transactions   transactions // of nftables
+	unlike         string       // what Prove has found that these commands write otherwise than hidden knows; then hidden finds nothing
 }
 
 func (m *machine) commands(family Family) (save, write command) {

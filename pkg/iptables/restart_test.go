@@ -196,6 +196,9 @@ func TestBackendsAreProvenToWork(t *testing.T) {
 		if err := k.tools.Prove(t.Context(), sets); err != nil {
 			t.Error(err)
 		}
+		if unlike := k.tools.Unlike(); unlike != "" {
+			t.Errorf("iptables writes %s in a form that hidden rules are not told from", unlike)
+		}
 		saved, err := k.table("mangle").Read(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -32,6 +32,10 @@ func composeIPTables(c config.Config, h *held, log *slog.Logger) (*Dataplane, er
 	if parts.unused != nil {
 		log.Warn("the backend legacy of iptables is installed and does not work: chains are written with nft", "why", oneLine(parts.unused))
 	}
+	if unlike := parts.tools.Unlike(); unlike != "" {
+		log.Warn("this version of iptables-nft writes rules in a form that is not known: if somebody alters rules with nft in a way that iptables does not print, that is not found",
+			"expression", unlike)
+	}
 	sole, err := xtables.Sole()
 	if err != nil {
 		return nil, fmt.Errorf("%w; --instance is for agents of several namespaces", err)
