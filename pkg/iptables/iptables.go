@@ -8,6 +8,7 @@
 //     cannot print; faithful.go, hidden.go: rules that it prints otherwise than they are; versions.go: what transactions replace during a verification
 //   - command.go, machine.go: running the commands; lock.go: the lock that all users of iptables-legacy share; sole.go: one agent for
 //     each network namespace
+//   - adopt.go: keeping what an earlier agent has written
 //   - stamp.go, stamp_legacy.go, stamp_nft.go: whether anything has changed, without reading everything
 //   - dormant.go, misplaced.go: tables of nftables that somebody has made dormant, and built-in chains that somebody has replaced
 //   - grace.go: waiting until no packet is in replaced chains

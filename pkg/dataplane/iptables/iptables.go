@@ -10,7 +10,7 @@
 //   - rerouted.go: live flows of further sources that the node routes elsewhere
 //   - masquerade.go: the class of packets that get the node's address
 //   - routes.go: whether packets are searched for source routes
-//   - inherited.go: which interfaces an earlier agent has left open
+//   - inherited.go: which interfaces an earlier agent has left open; preserve.go: its chains stay as they are until then
 //   - status.go, inspect.go, events.go, staged.go, connections.go: reports
 package iptables
 
@@ -189,6 +189,7 @@ const (
 // Sweep implements dataplane.Dataplane. The kernel removes expired flows itself; Sweep looks for changes that others have made to
 // tables and sets, and to the setting about source routes. If there are any, the next Apply repairs them, or follows.
 func (d *IPTables) Sweep() (time.Duration, error) {
+	d.repairs += uint64(d.state.world.repairFound(d.kernel.Sets, d.log))
 	touched, err := d.state.world.touched()
 	if d.looks++; err == nil && !touched && d.looks%setsEvery == 0 && d.state.world.inForce {
 		touched, err = d.state.sets.touched()

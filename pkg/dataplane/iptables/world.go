@@ -32,12 +32,13 @@ type world struct {
 	inForce bool
 	// breached: somebody has removed the way from mangle FORWARD into the world in force. Its chains in filter still drop flows that no
 	// chain has judged.
-	breached  bool
-	unseen    unseen
-	journal   *journal
-	inherited inherited
-	spent     time.Duration // see overhead
-	written   uint64        // transactions that may have changed chains, so far
+	breached   bool
+	unseen     unseen
+	journal    *journal
+	inherited  inherited
+	preserving preserving
+	spent      time.Duration // see overhead
+	written    uint64        // transactions that may have changed chains, so far
 }
 
 // tableOf is one table of one IP version.
@@ -45,6 +46,12 @@ type tableOf struct {
 	*iptables.Table
 	family uint8
 	name   string
+	// found is the same table with what it had of the world in force, until packets go to the world of this agent; nil: there is no such
+	// world, or unprintable is why it cannot be kept.
+	found       *iptables.Table
+	unprintable error
+	world       chains.Names // that one
+	compared    bool         // once at least
 }
 
 // newWorld finds the world in force, and chooses the names of another one. It writes nothing.
@@ -52,7 +59,7 @@ func newWorld(ctx context.Context, tools *iptables.Tools, instance string) (*wor
 	w := &world{unseen: unseen{waiting: iptables.Grace, awaited: tools.Awaits()}, journal: newJournal(), jumps: map[uint8][]chains.Jump{}, names: map[uint8]chains.Names{}}
 	for _, family := range families {
 		for _, name := range tableNames {
-			w.tables = append(w.tables, &tableOf{tools.Table(iptables.Family(family), name, "mgy"+instance), family, name})
+			w.tables = append(w.tables, &tableOf{Table: tools.Table(iptables.Family(family), name, "mgy"+instance), family: family, name: name})
 		}
 	}
 	found, err := w.find(ctx, instance)
@@ -60,6 +67,7 @@ func newWorld(ctx context.Context, tools *iptables.Tools, instance string) (*wor
 		return nil, nil, err
 	}
 	w.other, w.breached = found.names, found.breached
+	w.preserve(tools, instance, found)
 	w.choose(instance)
 	for _, t := range w.tables {
 		if other, ok := w.other[t.family]; ok {
@@ -105,18 +113,20 @@ func (w *world) setJumps(family uint8, jumps []chains.Jump) { w.jumps[family] = 
 type inForce struct {
 	names    map[uint8]chains.Names
 	saved    map[uint8]*ruleset.Saved
+	tables   map[*tableOf]*ruleset.Saved
 	breached bool // see world
 }
 
 // find returns the worlds in force: those that mangle FORWARD leads to, or else any other way, since what is left of a world still
 // drops packets.
 func (w *world) find(ctx context.Context, instance string) (*inForce, error) {
-	found := &inForce{names: map[uint8]chains.Names{}, saved: map[uint8]*ruleset.Saved{}}
+	found := &inForce{names: map[uint8]chains.Names{}, saved: map[uint8]*ruleset.Saved{}, tables: map[*tableOf]*ruleset.Saved{}}
 	for _, t := range w.tables { // of each IP version mangle comes first
 		saved, err := t.Read(ctx)
 		if err != nil {
 			return nil, err
 		}
+		found.tables[t] = saved
 		if t.name == "mangle" {
 			found.saved[t.family] = saved
 		}
@@ -265,6 +275,9 @@ func (w *world) enter(ctx context.Context, t *tableOf, enter bool) error {
 	}
 	done, err := w.apply(ctx, t)
 	w.spent += done.Overhead()
+	if err == nil {
+		t.found, t.unprintable = nil, nil
+	}
 	return err
 }
 
