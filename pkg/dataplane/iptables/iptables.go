@@ -2,7 +2,8 @@
 // out the same plans, so verdicts are the same.
 //
 //   - iptables.go: the dataplane; open.go: a start; order.go: the order of kernel writes
-//   - state.go: the steps that involve several parts; world.go: the chains and sets of one agent beside those of another
+//   - state.go: the steps that involve several parts; world.go: the chains and sets of one agent beside those of another;
+//     repair.go: what others have changed in them
 //   - sets.go, addresses.go, endpoints.go, endpoints_open.go, slots.go, slots_classes.go: the parts that own what they write
 //   - generation.go: which judgements of live flows still hold; refused.go: writes that the kernel refuses;
 //     ends.go: whose flows those in its table are

@@ -3,7 +3,6 @@ package iptables
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
@@ -328,24 +327,4 @@ func (s *state) Overhead() time.Duration { return s.world.overhead() }
 func (s *state) Fault(err error) bool {
 	_, locked := errors.AsType[*iptables.LockedError](err)
 	return !locked
-}
-
-// repair reads chains and sets again and writes what others have changed. It returns the number of repaired changes.
-func (s *state) repair(ctx context.Context, log *slog.Logger) (repaired int, err error) {
-	if !s.begun {
-		return 0, nil
-	}
-	entries, err := s.sets.repair(log)
-	errs := []error{err}
-	for _, t := range s.world.tables {
-		findings, err := t.Check(ctx)
-		errs = append(errs, err)
-		for _, f := range findings {
-			log.Warn("chains had been changed by somebody else, repaired", "table", t.String(), "what", f.String())
-		}
-		repaired += len(findings)
-	}
-	ctx, cancel := context.WithTimeout(ctx, lockPatience) // the reading needs no lock
-	defer cancel()
-	return repaired + entries, errors.Join(append(errs, s.world.commit(ctx))...)
 }

@@ -37,6 +37,7 @@ type world struct {
 	journal    *journal
 	inherited  inherited
 	preserving preserving
+	altered    []alteration
 	spent      time.Duration // see overhead
 	written    uint64        // transactions that may have changed chains, so far
 }
