@@ -74,3 +74,48 @@ func TestARepairIsReportedOnceItIsWritten(t *testing.T) {
 		t.Errorf("afterwards there are %d repairs, and the log has %s", n.repairs, &log)
 	}
 }
+
+// A table that cannot be written stops the repair of no other one, and no packet is judged by what depends on it.
+func TestATableThatFailsStopsNoOtherRepair(t *testing.T) {
+	for failing := range 4 {
+		n := newFakeNode(t)
+		n.mustApply(t, narrow.updates()...)
+		n.Resync() // so that the chains are known
+		n.mustApply(t)
+		want := n.saved()
+		n.flushAll(t)
+		n.tables.Fail(append(make([]error, failing), errors.New("no memory"))...)
+		repaired, err := n.state.repair(t.Context(), slog.New(slog.DiscardHandler))
+		if err == nil || repaired == 0 {
+			t.Errorf("table %d fails: %d repairs, %v", failing, repaired, err)
+		}
+		for i, table := range n.state.world.tables {
+			is := n.tables.Save(iptables.Family(table.family), table.name)
+			if same := strings.Contains(want, is); same != (i != failing) {
+				t.Errorf("table %d fails: %v is repaired: %v", failing, table, same)
+			}
+		}
+		n.mustApply(t)
+		n.Resync()
+		if n.mustApply(t); n.saved() != want {
+			t.Errorf("in the end there are\n%s\nwant\n%s", n.saved(), want)
+		}
+	}
+}
+
+// If the chains of new policies cannot be written, no endpoint is bound to them, although other tables are written.
+func TestNoEndpointIsBoundToChainsThatAreNotWritten(t *testing.T) {
+	n := newFakeNode(t)
+	n.mustApply(t, narrow.updates()...)
+	next := endpointAt("new", "cali7", "10.0.7.1", map[string]string{"app": "a"})
+	n.tables.Fail(errors.New("no memory"))
+	err := n.apply(append(wide.updates(), next)...)
+	for _, set := range []string{"mgyA4-own", "mgyA4-in"} {
+		if err == nil || n.has(set, ipsets.Key{Prefix: single(next.Endpoint.Addrs[0]), Interface: "cali7"}) {
+			t.Errorf("the chains are not written, %v, and %s has the new endpoint", err, set)
+		}
+	}
+	if n.mustApply(t); !n.has("mgyA4-own", ipsets.Key{Prefix: single(next.Endpoint.Addrs[0]), Interface: "cali7"}) {
+		t.Error("the new endpoint is closed once they are written")
+	}
+}

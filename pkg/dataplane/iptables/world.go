@@ -185,7 +185,9 @@ func (w *world) changed() bool {
 	return slices.ContainsFunc(w.tables, func(t *tableOf) bool { return t.Changed() })
 }
 
-// commit writes the chains as they are desired, in one transaction for each table that differs.
+// commit writes the chains as they are desired, in one transaction for each table that differs. A table that fails stops none of the others:
+// IP versions have nothing in common, and the chains of filter drop what those of mangle have not judged, whichever generation has judged it.
+// The steps after a commit do not follow before all tables are written.
 func (w *world) commit(ctx context.Context) error {
 	if w.changed() {
 		// A packet may find the chains of two transactions, but not those of three: nftables keeps one former state.
@@ -193,15 +195,20 @@ func (w *world) commit(ctx context.Context) error {
 			return err
 		}
 	}
+	var errs []error
 	for _, t := range w.tables {
 		done, err := w.apply(ctx, t)
-		if err != nil {
-			return err
-		}
 		w.spent += done.Overhead()
 		if hasChanged(done) {
 			w.unseen.committed()
 		}
+		errs = append(errs, err)
+		if _, locked := errors.AsType[*iptables.LockedError](err); locked {
+			break // all tables have one lock, and the time to wait for it is over
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	w.journal.commit()
 	return nil
