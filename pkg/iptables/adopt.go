@@ -18,7 +18,7 @@ func (t *Tools) Adopt(family Family, name, prefix, world string, saved *ruleset.
 			rules, _ := chain.Entrance(func(name string) bool { return strings.HasPrefix(name, world) })
 			for _, rule := range rules {
 				if strings.HasPrefix(rule, matches) {
-					return nil, &UnreadableError{family, name, chain.Name, fmt.Errorf("iptables cannot print the rules beside a jump to %s", world)}
+					return nil, fmt.Errorf("%v: iptables cannot print rules of %s beside a jump to %s", table, chain.Name, world)
 				}
 			}
 			if len(rules) == 0 {

@@ -107,7 +107,9 @@ func TestWhatIptablesPrintsOfARuleIsAllOfIt(t *testing.T) {
 var counted = regexp.MustCompile(`counter packets \d+ bytes \d+`)
 
 // protocol has the protocol of IPv4 packets in one form: iptables 1.8.11 reads it in the header.
-func protocol(listed string) string { return strings.ReplaceAll(listed, "ip protocol ", "meta l4proto ") }
+func protocol(listed string) string {
+	return strings.ReplaceAll(listed, "ip protocol ", "meta l4proto ")
+}
 
 // replaceLast replaces the last rule of a chain.
 func replaceLast(t *testing.T, k kernel, chain, rule string) {
