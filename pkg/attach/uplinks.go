@@ -53,6 +53,27 @@ func Uplinks(o WatchOptions) ([]string, error) {
 	return names, nil
 }
 
+// Loopbacks are the names of the loopback interfaces, in order.
+func Loopbacks(o WatchOptions) ([]string, error) {
+	handle, err := newHandle(o)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	links, err := listAll(handle.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	var names []string
+	for _, l := range links {
+		if l.Attrs().RawFlags&unix.IFF_LOOPBACK != 0 {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // everything reports whether a route to dst is one to all addresses.
 func everything(dst *net.IPNet) bool {
 	if dst == nil {

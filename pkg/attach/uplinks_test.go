@@ -46,6 +46,20 @@ func TestUplinksAreTheInterfacesOfDefaultRoutes(t *testing.T) {
 	want("one of several ways", "eth1", "eth2", "eth3", "eth4")
 }
 
+// A loopback interface may be renamed.
+func TestLoopbacksAreFoundByTheirFlag(t *testing.T) {
+	ns, _ := room(t)
+	veth(t, "lo0")
+	lo, err := netlink.LinkByName("lo")
+	must(t, err)
+	must(t, netlink.LinkSetName(lo, "calimero"))
+	got, err := Loopbacks(watchIn(ns))
+	must(t, err)
+	if !slices.Equal(got, []string{"calimero"}) {
+		t.Errorf("loopback interfaces: %q", got)
+	}
+}
+
 func peerOf(t *testing.T, name string) uint32 {
 	t.Helper()
 	l, err := netlink.LinkByName("peer-" + name)

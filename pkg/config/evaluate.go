@@ -107,7 +107,7 @@ func (e *evaluation) fromFelix(object, field, written string, s *Setting, merged
 	key := keptKey{object, s.Name}
 	v, note, err := readFelix(s, merged)
 	if err == nil && s.Name == interfacePrefix {
-		err = closesUplink(v.text, e.layers.uplinks)
+		err = e.layers.own.closes(v.text)
 	}
 	if err != nil {
 		e.complain(object, field, fmt.Sprintf("%q: %v", written, err), s)

@@ -13,7 +13,7 @@ import (
 // Layers are the sources of values, and the configuration in force. Not safe for concurrent use.
 type Layers struct {
 	host             string
-	uplinks          []string
+	own              ownInterfaces
 	file, env, flags map[string]given
 	objects          map[string]*model.Configuration
 	labels           map[string]string // of this node
@@ -54,7 +54,8 @@ func Between(from, to Config) Change {
 // belong to no setting. The error has one line for each value that is not valid or cannot be used here and each unknown name, with its
 // source.
 func New(local Local) (l *Layers, warnings []string, err error) {
-	l = &Layers{host: local.Host, uplinks: local.Uplinks, objects: map[string]*model.Configuration{}, kept: map[keptKey]given{}}
+	l = &Layers{host: local.Host, own: ownInterfaces{local.Uplinks, local.Loopbacks}, objects: map[string]*model.Configuration{},
+		kept: map[keptKey]given{}}
 	var errs [3]error
 	l.flags, errs[0] = local.flags()
 	l.env, warnings, errs[1] = local.environment()

@@ -14,6 +14,7 @@ import (
 type Local struct {
 	Host        string   // the host's name, which is the node's unless another is given
 	Uplinks     []string // names of the interfaces by which the node's default routes lead, when the process started
+	Loopbacks   []string // names of the loopback interfaces of the node, then
 	File        *File    // nil: there is none
 	Environment []string // NAME=value, as the system has them; an empty value is the same as none
 	Flags       []Flag   // in the order given

@@ -10,7 +10,7 @@ import (
 // check reports values in force that cannot be used on this node, or not together, each with its source.
 func (l *Layers) check() error {
 	var errs []error
-	if err := closesUplink(l.Config().InterfacePrefix, l.uplinks); err != nil {
+	if err := l.own.closes(l.Config().InterfacePrefix); err != nil {
 		errs = append(errs, fmt.Errorf("%s %w", l.named(interfacePrefix), err))
 	}
 	return errors.Join(append(errs, l.exclusive()...)...)

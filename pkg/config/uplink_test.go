@@ -23,6 +23,11 @@ func TestAPrefixThatNamesAnUplinkIsRefused(t *testing.T) {
 		{"a file", Local{Uplinks: []string{"eth0"}, File: &File{Path: "f", Text: []byte("interface-prefix: eth\n")}},
 			`interface-prefix "eth" (f line 1) ` + why},
 		{"one that begins in another way", Local{Uplinks: []string{"eth0"}, Flags: []Flag{{interfacePrefix, "eth1"}}}, ""},
+		{"one that names the loopback interface", Local{Uplinks: []string{"eth0"}, Loopbacks: []string{"lo"}, Flags: []Flag{{interfacePrefix, "lo"}}},
+			`--interface-prefix "lo" also names lo, the node's loopback interface: it would be closed`},
+		{"one that names both", Local{Uplinks: []string{"lan0"}, Loopbacks: []string{"lo"}, Flags: []Flag{{interfacePrefix, "l"}}},
+			`--interface-prefix "l" also names lan0, by which the node's default route leads: it would be closed; also names lo, the node's loopback interface: it would be closed`},
+		{"one beside the loopback interface", Local{Loopbacks: []string{"lo"}, Flags: []Flag{{interfacePrefix, "lo0"}}}, ""},
 		{"one that does not count", Local{Uplinks: []string{"eth0"}, Environment: []string{"MARGAY_INTERFACE_PREFIX=eth"},
 			Flags: []Flag{{interfacePrefix, "eni"}}}, ""},
 	} {
@@ -43,7 +48,7 @@ func errorText(err error) string {
 
 // An agent that runs keeps the prefix that it has.
 func TestAPrefixThatComesToNameAnUplinkIsNotUsed(t *testing.T) {
-	l, _, err := New(Local{Host: "n", Uplinks: []string{"eth0"}, File: &File{Path: "f", Text: []byte("interface-prefix: eni\n")}})
+	l, _, err := New(Local{Host: "n", Uplinks: []string{"eth0"}, Loopbacks: []string{"lo"}, File: &File{Path: "f", Text: []byte("interface-prefix: eni\n")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +74,11 @@ func TestAPrefixThatComesToNameAnUplinkIsNotUsed(t *testing.T) {
 	want("a FelixConfiguration with the uplink's prefix", "azv")
 	if p := l.Problems(); len(p) != 1 || !p[0].Ignored || !strings.Contains(p[0].String(), `FelixConfiguration default, field interfacePrefix "eth": also names eth0, by`) ||
 		!strings.HasSuffix(p[0].String(), "interface-prefix stays azv") {
+		t.Errorf("problems: %v", p)
+	}
+	felix("lo")
+	want("a FelixConfiguration with the prefix of the loopback interface", "azv")
+	if p := l.Problems(); len(p) != 1 || !strings.Contains(p[0].String(), `interfacePrefix "lo": also names lo, the node's loopback interface`) {
 		t.Errorf("problems: %v", p)
 	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,5 +108,29 @@ func TestCheckAsksTheAgentOfTheFile(t *testing.T) {
 	})
 	if err != nil || code != 0 || !strings.Contains(out.String(), "ready: policy of 2 endpoints is enforced") {
 		t.Errorf("exit status %d, %v:\n%s", code, err, &out)
+	}
+}
+
+// TestAPrefixThatNamesTheLoopbackInterfaceIsRefused: it would be closed, and with it probes of kubelets and servers that listen on it.
+func TestAPrefixThatNamesTheLoopbackInterfaceIsRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "margay.yaml")
+	if err := os.WriteFile(file, []byte("interface-prefix: lo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end() // no agent is to stay, should it start after all
+	for _, args := range [][]string{
+		{"run", "--config-file", file, "--dataplane", "record", "--socket", filepath.Join(t.TempDir(), "s")},
+		{"check", "--config-file", file}, {"config", "--local", "--interface-prefix", "lo"},
+	} {
+		var out bytes.Buffer
+		ctx := t.Context()
+		if args[0] == "run" {
+			ctx = ended
+		}
+		code := execute(ctx, args, &out, &out)
+		if code == 0 || !strings.Contains(out.String(), "also names lo, the node's loopback interface: it would be closed") {
+			t.Errorf("%q: exit status %d:\n%s", args, code, &out)
+		}
 	}
 }

@@ -53,7 +53,7 @@ func (f *settingFlag) Type() string { return f.setting.Type }
 func (f *settingFlags) local() (config.Local, error) {
 	host, _ := os.Hostname()
 	// As a kubelet names its node.
-	local := config.Local{Host: strings.ToLower(host), Environment: os.Environ(), Flags: f.given, Uplinks: uplinks()}
+	local := config.Local{Host: strings.ToLower(host), Environment: os.Environ(), Flags: f.given, Uplinks: uplinks(), Loopbacks: loopbacks()}
 	path, asked := local.ConfigFile()
 	text, err := os.ReadFile(path)
 	switch {

@@ -40,5 +40,14 @@ func uplinks() []string {
 	return names
 }
 
+// loopbacks are the loopback interfaces of this network namespace. If they cannot be read, nothing is refused for them.
+func loopbacks() []string {
+	names, err := attach.Loopbacks(attach.WatchOptions{})
+	if err != nil {
+		return nil
+	}
+	return names
+}
+
 // mapLayout is the version of the pinned state.
 func mapLayout() string { return "v" + strconv.Itoa(bpfmaps.Layout) }

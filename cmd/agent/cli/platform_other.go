@@ -14,8 +14,9 @@ func linuxCommands() []*cobra.Command { return nil }
 // iptablesWithout has nothing to say: nothing enforces on this platform.
 func iptablesWithout() string { return "" }
 
-// uplinks are not looked for: no interface is closed on this platform.
-func uplinks() []string { return nil }
+// uplinks and loopbacks are not looked for: no interface is closed on this platform.
+func uplinks() []string   { return nil }
+func loopbacks() []string { return nil }
 
 // mapLayout is the version of the pinned state: there is none on this platform.
 func mapLayout() string { return "none" }
