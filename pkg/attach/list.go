@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -24,6 +25,9 @@ func ListPinned(dir string) ([]Attachment, error) {
 			continue
 		}
 		state, err := linkState(filepath.Join(dir, name), key)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // its interface has just gone
+		}
 		if errs = append(errs, err); err != nil {
 			continue
 		}

@@ -135,5 +135,5 @@ func composeBPF(c config.Config, h *held, log *slog.Logger) (*Dataplane, error) 
 	table := conntrack.OpenLater()
 	go limit(watching, bpfplane.Limiter(d, table, routesOut(log)), table)
 	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Counters: d.Counters(),
-		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Looks: looks(bpfMarks(c), ipvsFindings), Addresses: bpfmaps.SmallestOfAddresses(d.Maps().MaxEntries), Memory: memory}, nil
+		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Looks: append(looks(bpfMarks(c), ipvsFindings), overtakenLook(d.Maps().LinkDir())), Addresses: bpfmaps.SmallestOfAddresses(d.Maps().MaxEntries), Memory: memory}, nil
 }

@@ -127,7 +127,11 @@ func TestOtherProgramsRunBesideOurs(t *testing.T) {
 	}
 	check()
 	c.Agent(0).Kill()
-	c.Agent(0).Start()
+	c.Agent(0).Launch() // it is not ready while a program is before its own
+	testutil.WaitFor(t, 4*soon, "the next agent to be in sync", func() bool {
+		a, err := c.Agent(0).Ask("status")
+		return err == nil && a.Status != nil && a.Status.InSync
+	})
 	check()
 }
 

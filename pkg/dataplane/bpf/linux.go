@@ -82,6 +82,9 @@ func (h *Linux) Ensure(name string, ifindex uint32) error {
 func (h *Linux) warnOfOthers(name string, ifindex uint32) {
 	fromPod, toPod, err := h.links.Before(ifindex)
 	if err != nil || fromPod+toPod == 0 {
+		if h.overtaken[ifindex] != "" && err == nil {
+			h.log.Info("no programs of other software run before Margay's on a workload interface any more", "iface", name)
+		}
 		delete(h.overtaken, ifindex)
 		return
 	}

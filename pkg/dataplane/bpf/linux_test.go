@@ -79,7 +79,7 @@ func TestProgramsOfOthersBeforeOursAreReportedOnce(t *testing.T) {
 		if err := host.Ensure("cali1", 77); err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(log.String(), "run before Margay's"); n != warnings {
+		if n := strings.Count(log.String(), "level=WARN"); n != warnings {
 			t.Errorf("%d warnings, want %d:\n%s", n, warnings, log.String())
 		}
 	}
@@ -106,6 +106,9 @@ func TestProgramsOfOthersBeforeOursAreReportedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	ensure(1)
+	if n := strings.Count(log.String(), "on a workload interface any more\" iface=cali1"); n != 1 {
+		t.Errorf("%d lines say that it is over, want 1:\n%s", n, log.String())
+	}
 	if faults := host.Faults(77); len(faults) != 0 {
 		t.Errorf("faults once it has gone: %q", faults)
 	}

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/attach"
+)
+
+// overtakenLook looks for programs of others that run before those pinned in linkDir. The dataplane does so too, but only when it attaches:
+// policy may be bypassed for as long as that takes.
+func overtakenLook(linkDir string) agent.Look {
+	return agent.Look{What: "programs before ours", Every: 10 * time.Second, Find: func() ([]string, error) { return overtakenFindings(linkDir) }}
+}
+
+// overtakenFindings returns that programs of others run before ours on workload interfaces, in one line. Whether they accept packets is not
+// known, so each is a finding.
+func overtakenFindings(linkDir string) ([]string, error) {
+	list, err := attach.ListPinned(linkDir)
+	var overtaken []string
+	for _, a := range list {
+		if a.Ingress.Before+a.Egress.Before == 0 {
+			continue
+		}
+		if name := InterfaceNamed(int(a.Ifindex)); name != "" {
+			overtaken = append(overtaken, name)
+		}
+	}
+	if len(overtaken) == 0 {
+		if err != nil {
+			err = errors.New(oneLine(err))
+		}
+		return nil, err
+	}
+	return []string{overtakenText(overtaken)}, nil
+}
+
+// overtakenText names the interfaces, and the remedy.
+func overtakenText(interfaces []string) string {
+	const most = 5
+	names := interfaces[:min(len(interfaces), most)]
+	if more := len(interfaces) - most; more > 0 {
+		names = append(names[:most:most], fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("programs of other software run before Margay's on interfaces of pods (%s): policy does not judge the packets that they accept; "+
+		"have their owner detach them, or attach them after Margay's", strings.Join(names, ", "))
+}
