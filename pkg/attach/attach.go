@@ -2,7 +2,8 @@
 // netfilter links, interfaces and addresses coming and going, and what this kernel can do.
 //
 //   - attach.go: the Attacher interface and what it reports; fake.go: one without a kernel
-//   - links.go, tcx.go: TCX links; hooks.go: netfilter links; list.go: what is attached where
+//   - links.go, tcx.go: TCX links; hooks.go: netfilter links; list.go: what is attached where; owners.go: whose
+//     programs run before ours
 //   - watch.go, interfaces.go, addresses.go: netlink subscriptions that survive overruns
 //   - podside.go: the pod's end of a veth
 //   - probe.go, checks.go: what BPF mode needs
@@ -66,4 +67,6 @@ type LinkState struct {
 	Here     bool   // the interface of that number is one of this network namespace; false: of another, or it has just gone
 	Before   int    // programs of others that run first; they can keep packets from us. Known if Here
 	After    int
+	// Overtakes are the kernel's ids of the links of those that run first; 0: one without.
+	Overtakes []uint32
 }

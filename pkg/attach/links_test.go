@@ -211,7 +211,7 @@ func TestOthersProgramsStayAndRunAfterOurs(t *testing.T) {
 	if list, err = l.List(); err != nil || list[0].Egress.Before != 1 {
 		t.Errorf("a program before ours is not reported: %+v (%v)", list, err)
 	}
-	if fromPod, toPod, err := l.Before(ifindex); err != nil || fromPod != 0 || toPod != 1 {
+	if fromPod, toPod, err := l.Before(ifindex); err != nil || len(fromPod) != 0 || len(toPod) != 1 {
 		t.Errorf("%d programs of others are before from_pod and %d before to_pod (%v)", fromPod, toPod, err)
 	}
 	if faults := l.Faults(ifindex); len(faults) != 1 || !strings.Contains(faults[0], "tcx/egress: programs of other software run before ours (1 of them)") {

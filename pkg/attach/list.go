@@ -82,18 +82,20 @@ func linkState(path string, key tcxKey) (LinkState, error) {
 		return s, nil
 	}
 	s.Attached = true
-	s.Here, s.Before, s.After, err = around(info.ID, key)
+	s.Here, s.Overtakes, s.After, err = around(info.ID, key)
+	s.Before = len(s.Overtakes)
 	return s, err
 }
 
-// around counts the programs of others that run before and after a link's. Not here: no program of the link is attached there.
-func around(id link.ID, key tcxKey) (here bool, before, after int, err error) {
+// around returns the links of the programs of others that run before a link's (0: one without), and the number of those after it. Not here: no
+// program of the link is attached there.
+func around(id link.ID, key tcxKey) (here bool, before []uint32, after int, err error) {
 	all, err := link.QueryPrograms(link.QueryOptions{Target: int(key.ifindex), Attach: key.attachType()})
 	if errors.Is(err, unix.ENODEV) {
-		return false, 0, 0, nil
+		return false, nil, 0, nil
 	}
 	if err != nil {
-		return false, 0, 0, fmt.Errorf("programs on interface %d %s: %w", key.ifindex, key.side, err)
+		return false, nil, 0, fmt.Errorf("programs on interface %d %s: %w", key.ifindex, key.side, err)
 	}
 	for _, program := range all.Programs {
 		switch of, _ := program.LinkID(); {
@@ -102,19 +104,19 @@ func around(id link.ID, key tcxKey) (here bool, before, after int, err error) {
 		case here:
 			after++
 		default:
-			before++
+			before = append(before, uint32(of))
 		}
 	}
 	if !here {
-		return false, 0, 0, nil
+		return false, nil, 0, nil
 	}
 	return here, before, after, nil
 }
 
-// Before returns how many programs of others run before from_pod and before to_pod at an interface. They can keep packets from ours, or
-// pass them on unseen.
-func (l *Links) Before(ifindex uint32) (fromPod, toPod int, err error) {
-	var n [2]int
+// Before returns the links of the programs of others that run before from_pod and before to_pod at an interface (0: one without). They can keep
+// packets from ours, or pass them on unseen.
+func (l *Links) Before(ifindex uint32) (fromPod, toPod []uint32, err error) {
+	var n [2][]uint32
 	for i, s := range []side{ingress, egress} {
 		key := tcxKey{ifindex, s}
 		opened := l.tcx[key]
@@ -123,10 +125,10 @@ func (l *Links) Before(ifindex uint32) (fromPod, toPod int, err error) {
 		}
 		info, err := opened.Info()
 		if err != nil {
-			return 0, 0, fmt.Errorf("link %s: %w", key.pin(), err)
+			return nil, nil, fmt.Errorf("link %s: %w", key.pin(), err)
 		}
 		if _, n[i], _, err = around(info.ID, key); err != nil {
-			return 0, 0, err
+			return nil, nil, err
 		}
 	}
 	return n[0], n[1], nil

@@ -48,10 +48,11 @@ type LostAddr struct {
 type Attachment struct {
 	Hook     string `json:"hook"` // in TCX terms, not the pod's: "tcx/ingress" sees what the pod sends
 	Program  string `json:"program"`
-	Attached bool   `json:"attached"` // false: somebody has detached it
-	Link     uint32 `json:"link"`     // kernel's id of the link
-	ID       uint32 `json:"id"`       // kernel's id of the program
-	Before   int    `json:"before"`   // programs of others that run first
+	Attached bool   `json:"attached"`           // false: somebody has detached it
+	Link     uint32 `json:"link"`               // kernel's id of the link
+	ID       uint32 `json:"id"`                 // kernel's id of the program
+	Before   int    `json:"before"`             // programs of others that run first
+	BeforeOf string `json:"beforeOf,omitempty"` // whose those are, in words
 	After    int    `json:"after"`
 }
 

@@ -3,11 +3,13 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
 // overtakenLook looks for programs of others that run before those pinned in linkDir. The dataplane does so too, but only when it attaches:
@@ -21,12 +23,14 @@ func overtakenLook(linkDir string) agent.Look {
 func overtakenFindings(linkDir string) ([]string, error) {
 	list, err := attach.ListPinned(linkDir)
 	var overtaken []string
+	var links []uint32
 	for _, a := range list {
 		if a.Ingress.Before+a.Egress.Before == 0 {
 			continue
 		}
 		if name := InterfaceNamed(int(a.Ifindex)); name != "" {
 			overtaken = append(overtaken, name)
+			links = slices.Concat(links, a.Ingress.Overtakes, a.Egress.Overtakes)
 		}
 	}
 	if len(overtaken) == 0 {
@@ -35,16 +39,20 @@ func overtakenFindings(linkDir string) ([]string, error) {
 		}
 		return nil, err
 	}
-	return []string{overtakenText(overtaken)}, nil
+	instances, err := bpfmaps.LinksOfOthers(linkDir)
+	if err != nil {
+		return nil, err
+	}
+	return []string{overtakenText(overtaken, attach.Whose(links, instances))}, nil
 }
 
-// overtakenText names the interfaces, and the remedy.
-func overtakenText(interfaces []string) string {
+// overtakenText names the interfaces, whose programs those are, and the remedy.
+func overtakenText(interfaces []string, whose string) string {
 	const most = 5
 	names := interfaces[:min(len(interfaces), most)]
 	if more := len(interfaces) - most; more > 0 {
 		names = append(names[:most:most], fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("programs of other software run before Margay's on interfaces of pods (%s): policy does not judge the packets that they accept; "+
-		"have their owner detach them, or attach them after Margay's", strings.Join(names, ", "))
+	return fmt.Sprintf("programs of %s run before Margay's on interfaces of pods (%s): policy does not judge the packets that they accept; "+
+		"have their owner detach them, or attach them after Margay's", whose, strings.Join(names, ", "))
 }

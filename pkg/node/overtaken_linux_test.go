@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -13,11 +15,12 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // enforcing is a BPF dataplane whose programs are on cali1, of number 77, in a network namespace of its own.
-func enforcing(t *testing.T) *Dataplane {
+func enforcing(t *testing.T, log io.Writer) (*Dataplane, config.Config) {
 	t.Helper()
 	testutil.Privileged(t)
 	testutil.NetNS(t).Enter(t)
@@ -26,12 +29,12 @@ func enforcing(t *testing.T) *Dataplane {
 	}
 	c := config.Defaults()
 	c.Dataplane, c.BPFFS = "bpf", testutil.BPFFS(t)
-	return opened(t, c)
+	return opened(t, c, log), c
 }
 
-func opened(t *testing.T, c config.Config) *Dataplane {
+func opened(t *testing.T, c config.Config, log io.Writer) *Dataplane {
 	t.Helper()
-	d, err := Open(c, slog.New(slog.DiscardHandler))
+	d, err := Open(c, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +70,7 @@ func found(t *testing.T, looks []agent.Look) []string {
 
 // TestProgramsOfOthersBeforeOursAreAFinding: one that returns TCX_PASS lets packets past policy.
 func TestProgramsOfOthersBeforeOursAreAFinding(t *testing.T) {
-	d := enforcing(t)
+	d, _ := enforcing(t, io.Discard)
 	if got := found(t, d.Looks); len(got) != 0 {
 		t.Fatalf("without other programs: %q", got)
 	}
@@ -99,8 +102,33 @@ func TestProgramsOfOthersBeforeOursAreAFinding(t *testing.T) {
 	}
 }
 
+// TestAnotherInstanceBeforeOursIsNamed: two agents in one network namespace, by mistake.
+func TestAnotherInstanceBeforeOursIsNamed(t *testing.T) {
+	var log bytes.Buffer
+	d, c := enforcing(t, &log)
+	c.Instance = "blue"
+	blue := opened(t, c, io.Discard)
+	if got := strings.Join(found(t, d.Looks), "\n"); !strings.HasPrefix(got, `programs of another instance of Margay ("blue") run before Margay's on interfaces of pods (cali1)`) {
+		t.Errorf("found %q", got)
+	}
+	if got := found(t, blue.Looks); len(got) != 0 {
+		t.Errorf("the other one, which is first, found %q", got)
+	}
+	rows := []inspect.EndpointRow{{Ifindex: 77}}
+	if err := d.Inspect.Attachments(rows); err != nil || len(rows[0].Attached) != 2 || rows[0].Attached[0].BeforeOf != `another instance of Margay ("blue")` {
+		t.Errorf("attached: %+v, %v", rows, err)
+	}
+	d.Resync()
+	if err := d.Apply(t.Context(), model.Changes{InSync: true}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), `programs of another instance of Margay (\"blue\") run before Margay's on a workload interface`) {
+		t.Errorf("log:\n%s", log.String())
+	}
+}
+
 func TestManyOvertakenInterfacesAreCounted(t *testing.T) {
-	if got := overtakenText(strings.Fields("a b c d e f g")); !strings.Contains(got, "(a, b, c, d, e, and 2 more)") {
+	if got := overtakenText(strings.Fields("a b c d e f g"), "other software"); !strings.Contains(got, "(a, b, c, d, e, and 2 more)") {
 		t.Error(got)
 	}
 }

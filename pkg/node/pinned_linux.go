@@ -2,8 +2,10 @@ package node
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,18 +37,12 @@ func linkDirs(of config.Config) ([]string, error) {
 // OtherInstances returns the names of the instances beside this one that have links below the same BPF file system, sorted; the one
 // without a name is "".
 func OtherInstances(of config.Config) ([]string, error) {
-	own := bpfmaps.InstanceDir(of.BPFFS, of.Instance)
-	unnamed := bpfmaps.InstanceDir(of.BPFFS, "")
-	dirs, err := filepath.Glob(unnamed + "*")
+	dirs, err := bpfmaps.LinksBeside(bpfmaps.InstanceDir(of.BPFFS, of.Instance))
 	if err != nil {
 		return nil, err
 	}
 	var names []string
-	for _, dir := range dirs {
-		name, dash := strings.CutPrefix(strings.TrimPrefix(dir, unnamed), "-")
-		if dir == own || dir != unnamed && !dash {
-			continue
-		}
+	for _, name := range slices.Sorted(maps.Keys(dirs)) {
 		of.Instance = name
 		filled, err := linkDirs(of)
 		if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -256,8 +257,8 @@ func endpointProblem(e *inspect.EndpointRow) string {
 			return fmt.Sprintf("%s is not attached to %s of %s", a.Program, a.Hook, e.Interface)
 		}
 		if a.Before > 0 {
-			return fmt.Sprintf("%s of other software run before %s at %s of %s, which may accept packets before it sees them",
-				count(a.Before, "program"), a.Program, a.Hook, e.Interface)
+			return fmt.Sprintf("%s of %s run before %s at %s of %s, which may accept packets before it sees them",
+				count(a.Before, "program"), cmp.Or(a.BeforeOf, "other software"), a.Program, a.Hook, e.Interface)
 		}
 	}
 	return ""

@@ -49,6 +49,8 @@ func TestEndpointTableSaysWhatIsWrong(t *testing.T) {
 		{Namespace: "shop", Name: "gw", Interface: "cali7", Ifindex: 13, Attached: attached(0, true),
 			Sources: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, SourcesError: "packets from P are dropped"},
 		{Namespace: "shop", Name: "second", Interface: "cali5", Ifindex: 11, Attached: attached(2, true)},
+		{Namespace: "shop", Name: "blue", Interface: "cali8", Ifindex: 14, Attached: []inspect.Attachment{
+			{Hook: "tcx/egress", Program: "to_pod", Attached: true, Before: 1, BeforeOf: `another instance of Margay ("blue")`}}},
 	}
 	want := `
 ENDPOINT     INTERFACE  IFINDEX  ADDRESSES      INGRESS             EGRESS     ATTACHED                STATE
@@ -59,6 +61,7 @@ shop/bare    cali3      9        -              no policy           no policy  -
 shop/half    cali4      10       -              no policy           no policy  tcx/egress              from_pod is not attached to tcx/ingress of cali4
 shop/gw      cali7      13       +192.0.2.0/24  no policy           no policy  tcx/ingress,tcx/egress  packets from P are dropped
 shop/second  cali5      11       -              no policy           no policy  tcx/ingress,tcx/egress  2 programs of other software run before from_pod at tcx/ingress of cali5, which may accept packets before it sees them
+shop/blue    cali8      14       -              no policy           no policy  tcx/egress              1 program of another instance of Margay ("blue") run before to_pod at tcx/egress of cali8, which may accept packets before it sees them
 `
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), text(t, endpointTable(rows).write)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -127,7 +127,7 @@ func attachments(rows []inspect.EndpointRow, linkDir string) error {
 			continue
 		}
 		rows[i].Attached = append(rows[i].Attached,
-			attachment("tcx/ingress", bpf.MargayProgFromPod, a.Ingress), attachment("tcx/egress", bpf.MargayProgToPod, a.Egress))
+			attachment(linkDir, "tcx/ingress", bpf.MargayProgFromPod, a.Ingress), attachment(linkDir, "tcx/egress", bpf.MargayProgToPod, a.Egress))
 	}
 	if len(list) > 0 {
 		return nil
@@ -135,8 +135,12 @@ func attachments(rows []inspect.EndpointRow, linkDir string) error {
 	return err
 }
 
-func attachment(hook, program string, s attach.LinkState) inspect.Attachment {
-	return inspect.Attachment{
+func attachment(linkDir, hook, program string, s attach.LinkState) inspect.Attachment {
+	a := inspect.Attachment{
 		Hook: hook, Program: program, Attached: s.Attached, Link: s.Link, ID: s.Program, Before: s.Before, After: s.After,
 	}
+	if s.Before > 0 {
+		a.BeforeOf = whose(linkDir, s.Overtakes)
+	}
+	return a
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
@@ -81,20 +82,30 @@ func (h *Linux) Ensure(name string, ifindex uint32) error {
 // is the decision of an administrator, so nothing is repaired.
 func (h *Linux) warnOfOthers(name string, ifindex uint32) {
 	fromPod, toPod, err := h.links.Before(ifindex)
-	if err != nil || fromPod+toPod == 0 {
+	if err != nil || len(fromPod)+len(toPod) == 0 {
 		if h.overtaken[ifindex] != "" && err == nil {
-			h.log.Info("no programs of other software run before Margay's on a workload interface any more", "iface", name)
+			h.log.Info("no programs of others run before Margay's on a workload interface any more", "iface", name)
 		}
 		delete(h.overtaken, ifindex)
 		return
 	}
-	line := fmt.Sprint(name, fromPod, toPod)
+	line := fmt.Sprint(name, len(fromPod), len(toPod))
 	if h.overtaken[ifindex] == line {
 		return
 	}
 	h.overtaken[ifindex] = line
-	h.log.Warn("programs of other software run before Margay's on a workload interface; Margay does not see the packets that they accept",
-		"iface", name, "beforeFromPod", fromPod, "beforeToPod", toPod)
+	h.log.Warn("programs of "+whose(h.linkDir, slices.Concat(fromPod, toPod))+
+		" run before Margay's on a workload interface; Margay does not see the packets that they accept",
+		"iface", name, "beforeFromPod", len(fromPod), "beforeToPod", len(toPod))
+}
+
+// whose says in words whose programs have links that run before ours.
+func whose(linkDir string, links []uint32) string {
+	instances, err := bpfmaps.LinksOfOthers(linkDir)
+	if err != nil {
+		instances = nil // a path that is no pattern: only the words depend on it
+	}
+	return attach.Whose(links, instances)
 }
 
 // IsGone implements Host.
