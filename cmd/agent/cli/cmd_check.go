@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -68,7 +69,7 @@ Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.dir, "dir", "", "check the manifests in this directory instead of this node")
+	flags.Var(manifestsFlag{&o.dir}, "dir", "check the manifests in this directory instead of this node")
 	o.settings.register(flags, slices.Concat(datastoreSettings, nodeSettings)...)
 	o.output.register(flags)
 	return cmd
@@ -102,6 +103,13 @@ func (o *checkOptions) run(cmd *cobra.Command, files []string) error {
 func (report *checkReport) manifests(m *manifests, err error) error {
 	if err != nil {
 		return err
+	}
+	note := m.ignoredNote()
+	if m.isEmpty() {
+		return fmt.Errorf("check: no objects to look at%s", strings.TrimSuffix("; "+note, "; "))
+	}
+	if note != "" {
+		report.Notes = append(report.Notes, note)
 	}
 	for _, p := range m.problems {
 		report.Problems = append(report.Problems, rows.Problem(p))

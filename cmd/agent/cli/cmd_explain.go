@@ -53,7 +53,7 @@ part is denied, 2 error.`,
 		SuggestFor:        []string{"why", "trace", "test"},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.dir, "dir", "", "explain from the manifests in this directory instead of asking the agent")
+	fs.Var(manifestsFlag{&o.dir}, "dir", "explain from the manifests in this directory instead of asking the agent")
 	fs.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of names without a namespace")
 	fs.BoolVarP(&o.ipv6, "ipv6", "6", false, "over IPv6")
 	fs.Uint16Var(&o.sourcePort, "source-port", explain.DefaultSourcePort, "source port, for rules that match source ports")

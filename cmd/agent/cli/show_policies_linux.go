@@ -37,7 +37,7 @@ agent.`,
 	}
 	o.register(cmd.Flags(), "namespace", "sort-by")
 	cmd.Flags().StringVar(&o.pod, "for", "", "the pod, NAMESPACE/NAME, whose order is listed")
-	cmd.Flags().StringVar(&o.dir, "dir", "", "list by the manifests in this directory instead of asking the agent")
+	cmd.Flags().Var(manifestsFlag{&o.dir}, "dir", "list by the manifests in this directory instead of asking the agent")
 	grouped(cmd.Flags(), groupSelection, "for", "dir")
 	_ = cmd.RegisterFlagCompletionFunc("for", completePods(1)) // fails where it is registered already
 	o.live = orPinned(&o.showOptions, fromAgent(o.askOrRead, "/v1/policies", func(a *inspect.Answer) []inspect.PolicyRow { return a.Policies }),

@@ -70,6 +70,11 @@ func (d *Source) Places() map[model.Key]validate.Ref {
 	return d.catalog.places()
 }
 
+// Ignored are the regular files whose names have none of the Extensions. To be called after Run has returned. The slice is the caller's.
+func (d *Source) Ignored() []string {
+	return d.tree.other
+}
+
 // directoryKind is the one kind of a directory, whatever its files hold.
 const directoryKind = "manifests"
 

@@ -16,6 +16,7 @@ type Manifests struct {
 	Updates  []model.Update
 	Problems []validate.Problem         // in the order of the files' names, by line
 	Places   map[model.Key]validate.Ref // where the objects are written
+	Ignored  []string                   // regular files of directories whose names have none of the Extensions
 }
 
 // ReadFiles reads files, and directories as a Source does, whatever the files' names are. "-" is input. If several
@@ -24,9 +25,11 @@ func ReadFiles(pods validate.Pods, input io.Reader, names ...string) (*Manifests
 	c, table := newCatalog(), kinds.Table(pods)
 	var all Manifests
 	for _, name := range names {
-		if err := readNamed(c, table, input, name); err != nil {
+		ignored, err := readNamed(c, table, input, name)
+		if err != nil {
 			return nil, err
 		}
+		all.Ignored = append(all.Ignored, ignored...)
 	}
 	all.Updates = append(c.flush(), model.InSync{})
 	all.Problems, all.Places = c.problems(), c.places()
@@ -36,27 +39,28 @@ func ReadFiles(pods validate.Pods, input io.Reader, names ...string) (*Manifests
 // standardInput is what messages call it.
 const standardInput = "standard input"
 
-func readNamed(c *catalog, table validate.Table, input io.Reader, name string) error {
+// readNamed reads one file, directory or standard input. ignored are the regular files of a directory with other names than manifests have.
+func readNamed(c *catalog, table validate.Table, input io.Reader, name string) (ignored []string, err error) {
 	if name == "-" {
 		text, err := io.ReadAll(io.LimitReader(input, validate.MaxFileSize+1))
 		if err != nil {
-			return fmt.Errorf("read standard input: %w", err)
+			return nil, fmt.Errorf("read standard input: %w", err)
 		}
 		if isBlank(text) {
-			return fmt.Errorf("standard input is empty: no objects to look at")
+			return nil, fmt.Errorf("standard input is empty: no objects to look at")
 		}
 		c.put(standardInput, table.Parse(standardInput, text), true)
-		return nil
+		return nil, nil
 	}
 	info, err := os.Stat(name)
 	if err != nil {
-		return unreadable(name, err)
+		return nil, unreadable(name, err)
 	}
 	if !info.IsDir() {
 		if err := readInto(c, table, name); err != nil {
-			return unreadable(name, err)
+			return nil, unreadable(name, err)
 		}
-		return nil
+		return nil, nil
 	}
 	t := tree{root: filepath.Clean(name), watch: func(string) error { return nil }, seen: map[string]fingerprint{}}
 	found := t.walk()
@@ -68,7 +72,7 @@ func readNamed(c *catalog, table validate.Table, input io.Reader, name string) e
 			c.fail(path, fileProblem(path, validate.Rejected, err))
 		}
 	}
-	return nil
+	return t.other, nil
 }
 
 // unreadable is the error of a name that was given and cannot be read.

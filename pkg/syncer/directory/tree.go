@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ type tree struct {
 	watch func(dir string) error // called before a directory is read, so that no later change is missed
 	seen  map[string]fingerprint // by path
 	full  os.FileInfo            // the root when it held files last; nil: it never did
+	other []string               // regular files that the last walk left out because of their names
 }
 
 // fingerprint tells whether a file must be read again.
@@ -58,6 +60,7 @@ type listing struct {
 	unreadable map[string]error       // manifest files and directories that are there and cannot be looked at
 	unwatched  map[string]error       // directories whose changes will not be announced
 	visited    map[string]bool        // directories by their path without links
+	other      []string               // regular files with other names
 }
 
 // walk lists the tree. Files that disappear meanwhile are left out.
@@ -72,6 +75,7 @@ func (t *tree) walk() *listing {
 	if err := t.walkDir(l, t.root); err != nil {
 		l.unreadable[t.root] = err
 	}
+	t.other = l.other
 	return l
 }
 
@@ -106,7 +110,11 @@ func (t *tree) walkDir(l *listing, dir string) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		isLink := e.Type()&fs.ModeSymlink != 0
-		if strings.HasPrefix(e.Name(), ".") || !e.IsDir() && !isLink && !isManifest(path) {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if !e.IsDir() && !isLink && !isManifest(path) {
+			l.leaveOut(path, e.Type())
 			continue
 		}
 		if err := t.visit(l, path); err != nil {
@@ -127,6 +135,7 @@ func (t *tree) visit(l *listing, path string) error {
 	case info.IsDir():
 		return t.walkDir(l, path)
 	case !isManifest(path):
+		l.leaveOut(path, info.Mode())
 		return nil
 	case !info.Mode().IsRegular():
 		return errNotRegular
@@ -135,15 +144,21 @@ func (t *tree) visit(l *listing, path string) error {
 	return nil
 }
 
+// leaveOut notes a file whose name is no manifest's.
+func (l *listing) leaveOut(path string, mode fs.FileMode) {
+	if mode.IsRegular() {
+		l.other = append(l.other, path)
+	}
+}
+
 var errNotRegular = errors.New("not a regular file")
+
+// Extensions are the ends of the names of manifest files.
+var Extensions = []string{".yaml", ".yml", ".json"}
 
 // isManifest reports whether the file's name says that it holds objects.
 func isManifest(path string) bool {
-	switch filepath.Ext(path) {
-	case ".yaml", ".yml", ".json":
-		return !strings.HasPrefix(filepath.Base(path), ".")
-	}
-	return false
+	return slices.Contains(Extensions, filepath.Ext(path)) && !strings.HasPrefix(filepath.Base(path), ".")
 }
 
 // read returns the text of a file if it is not the one seen last. force reads the file even if it looks unchanged. It
