@@ -146,7 +146,7 @@ var badInputs = []badInput{
 		want: row(warning, "endpoint shop/p", "", "address 10.65.1.2 belongs to endpoint shop/client"),
 	},
 	{what: "nothing", text: "# nothing\n", other: "---\n# nothing\n---\n"},
-	{what: "an empty file", text: "", want: row(warning, "x.yaml", "", "the file is empty")},
+	{what: "an empty file", text: "", want: row(rejected, "x.yaml", "", "the file is empty")},
 	{
 		what: "a list with a broken item", text: `apiVersion: v1
 kind: List

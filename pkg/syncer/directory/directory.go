@@ -210,7 +210,7 @@ func (d *Source) put(path string, text []byte, believed bool, now time.Time) {
 	}
 	d.aside.drop(path)
 	if isBlank(text) {
-		d.catalog.empty(path, fileProblem(path, validate.Warning, errEmpty))
+		d.catalog.empty(path, fileProblem(path, validate.Rejected, errEmpty))
 		return
 	}
 	d.enter(path, d.parse(path, text), believed, now)

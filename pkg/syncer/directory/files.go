@@ -86,7 +86,7 @@ func readInto(c *catalog, table validate.Table, path string) error {
 		return err
 	}
 	if isBlank(text) {
-		c.empty(path, fileProblem(path, validate.Warning, errEmpty))
+		c.empty(path, fileProblem(path, validate.Rejected, errEmpty))
 		return nil
 	}
 	c.put(path, table.Parse(path, text), true)

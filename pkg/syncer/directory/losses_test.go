@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -120,7 +121,13 @@ func TestAnEmptiedFileThatIsRemovedIsMeant(t *testing.T) {
 func TestAFileThatNeverHeldAnythingIsSaidToBeEmpty(t *testing.T) {
 	unwatched(t, func(t *testing.T, w *watched) {
 		writeFile(t, w.path("a.yaml"), "")
-		w.after(moment, "empty", "a.yaml: warning: the file is empty")
+		w.after(moment, "empty", "a.yaml: rejected: the file is empty") // the alert on rejected objects has to notice
+		writeFile(t, w.path("a.yaml"), " \n\t\n")
+		w.after(moment, "blank", "a.yaml: rejected: the file is empty")
+		for _, meant := range []string{"# nothing\n", "---\n", "---\n# nothing\n---\n"} {
+			writeFile(t, w.path("a.yaml"), meant)
+			w.after(moment, fmt.Sprintf("%q", meant), "")
+		}
 	})
 }
 
