@@ -327,7 +327,7 @@ func (n *liveNode) testShow(t *testing.T) {
 	for _, f := range flows {
 		if f.Responder == netip.AddrPortFrom(n.db.Addr4(), 80).String() {
 			found = true
-			if f.OpenerName != "shop/web" || f.ResponderName != "shop/db" || f.Egress != "current" || f.Ingress != "current" || f.Age > 30 {
+			if f.OpenerName != "shop/web" || f.ResponderName != "shop/db" || f.Egress != "current" || f.Ingress != "current" || f.Age == nil || *f.Age > 30 {
 				t.Errorf("flow %+v", f)
 			}
 		}

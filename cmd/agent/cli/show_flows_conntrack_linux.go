@@ -62,7 +62,7 @@ func (f *instanceFlags) trackedRows(ctx context.Context) ([]flowRow, error) {
 		return nil, err
 	}
 	defer table.Close()
-	r := trackedReader{enforced: enforced, names: f.names(ctx, nil), timeouts: kernelTimeouts, node: map[netip.Addr]bool{}}
+	r := trackedReader{enforced: enforced, names: f.names(ctx, nil), timeouts: kernelTimeouts(), node: map[netip.Addr]bool{}}
 	own, _ := net.InterfaceAddrs() // without them, no flow has the flag from-host
 	for _, a := range own {
 		if p, err := netip.ParsePrefix(a.String()); err == nil {
@@ -174,9 +174,14 @@ var tcpSettings = [...]string{conntrack.TCPSynSent: "syn_sent", conntrack.TCPSyn
 	conntrack.TCPFinWait: "fin_wait", conntrack.TCPCloseWait: "close_wait", conntrack.TCPLastAck: "last_ack", conntrack.TCPTimeWait: "time_wait",
 	conntrack.TCPClose: "close"}
 
+// tcpShortSettings are of time-outs that the kernel uses in any state of TCP if they are shorter: with data that is not acknowledged, and
+// after many retransmissions or with a window of 0.
+var tcpShortSettings = [...]string{"tcp_timeout_unacknowledged", "tcp_timeout_max_retrans"}
+
 // age returns the time since the last packet in seconds: the node's time-out, which each packet starts again, less the remaining time
-// of the entry. It is 0 if the setting is not known, or if the kernel uses another time-out for the entry.
-func (r *trackedReader) age(e conntrack.Entry) float64 {
+// of the entry. It is nil if the setting is not known, or if the kernel uses another time-out for the entry or may do so: an entry does not
+// say which one that is.
+func (r *trackedReader) age(e conntrack.Entry) *float64 {
 	setting := "generic_timeout"
 	switch e.Original.Protocol {
 	case model.ProtoTCP:
@@ -195,13 +200,36 @@ func (r *trackedReader) age(e conntrack.Entry) float64 {
 	}
 	whole, ok := r.timeouts(setting)
 	if !ok || whole < e.Timeout {
-		return 0
+		return nil
 	}
-	return (whole - e.Timeout).Seconds()
+	if e.Original.Protocol == model.ProtoTCP {
+		for _, setting := range tcpShortSettings {
+			if short, ok := r.timeouts(setting); ok && short < whole && e.Timeout <= short {
+				return nil
+			}
+		}
+	}
+	return new((whole - e.Timeout).Seconds())
 }
 
-// kernelTimeouts reads a setting of this network namespace.
-func kernelTimeouts(setting string) (time.Duration, bool) {
+// kernelTimeouts returns a function that reads settings of this network namespace, each of them once.
+func kernelTimeouts() func(setting string) (time.Duration, bool) {
+	type value struct {
+		timeout time.Duration
+		ok      bool
+	}
+	known := map[string]value{}
+	return func(setting string) (time.Duration, bool) {
+		v, read := known[setting]
+		if !read {
+			v.timeout, v.ok = kernelTimeout(setting)
+			known[setting] = v
+		}
+		return v.timeout, v.ok
+	}
+}
+
+func kernelTimeout(setting string) (time.Duration, bool) {
 	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_" + setting)
 	if err != nil {
 		return 0, false

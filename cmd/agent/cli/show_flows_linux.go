@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,9 +27,9 @@ type flowRow struct {
 	ICMP          string   `json:"icmp,omitempty"`    // type/code of the first packet
 	Backend       string   `json:"backend,omitempty"` // what egress policy judged, if it is not the responder's address
 	State         string   `json:"state"`
-	Age           float64  `json:"ageSeconds"` // since the last packet
-	Egress        string   `json:"egress"`     // of the opener: judged under the policy in force (current) or an earlier one (stale)
-	Ingress       string   `json:"ingress"`    // of the responder
+	Age           *float64 `json:"ageSeconds,omitempty"` // since the last packet; nil: not known
+	Egress        string   `json:"egress"`               // of the opener: judged under the policy in force (current) or an earlier one (stale)
+	Ingress       string   `json:"ingress"`              // of the responder
 	Flags         []string `json:"flags"`
 }
 
@@ -100,10 +101,16 @@ func flowRows(m *bpfmaps.Maps, n names) ([]flowRow, error) {
 	return rows, nil
 }
 
-// sortFlows puts those with the latest packets first.
+// sortFlows puts those with the latest packets first, and those whose age is not known last.
 func sortFlows(rows []flowRow) {
+	age := func(r *flowRow) float64 {
+		if r.Age == nil {
+			return math.Inf(1)
+		}
+		return *r.Age
+	}
 	slices.SortStableFunc(rows, func(a, b flowRow) int {
-		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.Opener, b.Opener), cmp.Compare(a.Responder, b.Responder))
+		return cmp.Or(cmp.Compare(age(&a), age(&b)), cmp.Compare(a.Opener, b.Opener), cmp.Compare(a.Responder, b.Responder))
 	})
 }
 
@@ -115,7 +122,7 @@ func (r *flowReader) row(f bpfmaps.Flow) flowRow {
 	row := flowRow{
 		Protocol: explain.ProtocolName(f.Proto), Opener: endText(f.Proto, opener), Responder: endText(f.Proto, responder),
 		OpenerName: r.names.byAddr[opener.Addr()], ResponderName: r.names.byAddr[responder.Addr()],
-		State: stateText(&f.Entry), Age: r.clock.age(f.Entry.Seen).Seconds(), Flags: flagTexts(f.Entry.Flags),
+		State: stateText(&f.Entry), Age: new(r.clock.age(f.Entry.Seen).Seconds()), Flags: flagTexts(f.Entry.Flags),
 	}
 	if f.Proto == model.ProtoICMP || f.Proto == model.ProtoICMPv6 {
 		row.ICMP = fmt.Sprintf("%d/%d", f.Entry.L4>>8, f.Entry.L4&255)
@@ -203,6 +210,14 @@ func flagTexts(flags uint8) []string {
 	return texts
 }
 
+// ageText is an age in the table.
+func ageText(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1fs", *seconds)
+}
+
 func flowTable(rows []flowRow) *table {
 	t := &table{
 		header: []string{"PROTOCOL", "OPENER", "RESPONDER", "BACKEND", "STATE", "AGE", "EGRESS", "INGRESS", "FLAGS"},
@@ -214,7 +229,7 @@ func flowTable(rows []flowRow) *table {
 			protocol += " " + r.ICMP
 		}
 		t.add(protocol, named(r.Opener, r.OpenerName), named(r.Responder, r.ResponderName), r.Backend, r.State,
-			fmt.Sprintf("%.1fs", r.Age), r.Egress, r.Ingress, strings.Join(r.Flags, ","))
+			ageText(r.Age), r.Egress, r.Ingress, strings.Join(r.Flags, ","))
 	}
 	return t
 }

@@ -172,34 +172,34 @@ func TestFlowsAreReadFromTheOpenersSide(t *testing.T) {
 	}{
 		{
 			"opened by the lower end", bpfmaps.Flow{A: a, B: b, Proto: 6, Entry: bpf.CtEntry{Seen: 875, Egress: 70, Ingress: 79, Flags: shortcut | midflow}},
-			flowRow{Protocol: "tcp", Opener: "10.0.0.1:40000", OpenerName: "shop/web", Responder: "10.0.0.2:80", State: "new", Age: 8,
+			flowRow{Protocol: "tcp", Opener: "10.0.0.1:40000", OpenerName: "shop/web", Responder: "10.0.0.2:80", State: "new", Age: new(8.0),
 				Egress: "current", Ingress: "stale", Flags: []string{"shortcut", "mid-flow"}},
 		},
 		{
 			"revoked and reset", bpfmaps.Flow{A: a, B: b, Proto: 6, Entry: bpf.CtEntry{Seen: 1000, State: uint8(bpf.MargayCtStateCT_REVOKED),
 				Egress: uint32(bpf.MargayCtStampRESET_AT) | 70, Ingress: 79}},
-			flowRow{Protocol: "tcp", Opener: "10.0.0.1:40000", OpenerName: "shop/web", Responder: "10.0.0.2:80", State: "revoked", Age: 0,
+			flowRow{Protocol: "tcp", Opener: "10.0.0.1:40000", OpenerName: "shop/web", Responder: "10.0.0.2:80", State: "revoked", Age: new(0.0),
 				Egress: "reset", Ingress: "stale", Flags: []string{}},
 		},
 		{
 			"opened by the higher end", bpfmaps.Flow{A: a, B: b, Proto: 17, Entry: bpf.CtEntry{Seen: 1001, Egress: 80, Flags: openerB}},
-			flowRow{Protocol: "udp", Opener: "10.0.0.2:80", Responder: "10.0.0.1:40000", ResponderName: "shop/web", State: "new", Age: 0,
+			flowRow{Protocol: "udp", Opener: "10.0.0.2:80", Responder: "10.0.0.1:40000", ResponderName: "shop/web", State: "new", Age: new(0.0),
 				Egress: "stale", Ingress: "-", Flags: []string{}},
 		},
 		{
 			"translated", bpfmaps.Flow{A: a, B: netip.MustParseAddrPort("10.96.0.9:443"), Proto: 6,
 				Entry: bpf.CtEntry{Seen: 1000, Egress: 70, L4: 8443, Flags: translated, Backend: [16]uint8{10, 0, 0, 2}}},
 			flowRow{Protocol: "tcp", Opener: "10.0.0.1:40000", OpenerName: "shop/web", Responder: "10.96.0.9:443", Backend: "10.0.0.2:8443",
-				State: "new", Egress: "current", Ingress: "-", Flags: []string{"translated"}},
+				State: "new", Age: new(0.0), Egress: "current", Ingress: "-", Flags: []string{"translated"}},
 		},
 		{
 			"icmp of a pod that is gone", bpfmaps.Flow{A: netip.AddrPortFrom(gone, 77), B: netip.AddrPortFrom(b.Addr(), 0), Proto: 1,
 				Entry: bpf.CtEntry{Seen: 1000, Egress: 1, L4: 8 << 8}},
-			flowRow{Protocol: "icmp", ICMP: "8/0", Opener: "10.0.0.9", Responder: "10.0.0.2", State: "new", Egress: "gone", Ingress: "-", Flags: []string{}},
+			flowRow{Protocol: "icmp", ICMP: "8/0", Opener: "10.0.0.9", Responder: "10.0.0.2", State: "new", Age: new(0.0), Egress: "gone", Ingress: "-", Flags: []string{}},
 		},
 		{
 			"further address of a pod", bpfmaps.Flow{A: netip.MustParseAddrPort("10.0.0.3:5"), B: b, Proto: 132, Entry: bpf.CtEntry{Seen: 1000, Egress: 90}},
-			flowRow{Protocol: "sctp", Opener: "10.0.0.3:5", Responder: "10.0.0.2:80", State: "new", Egress: "current", Ingress: "-", Flags: []string{}},
+			flowRow{Protocol: "sctp", Opener: "10.0.0.3:5", Responder: "10.0.0.2:80", State: "new", Age: new(0.0), Egress: "current", Ingress: "-", Flags: []string{}},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
