@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,19 +33,34 @@ func start(node *lab.Node, id, dir, work string) (*process, error) {
 	}
 	p := &process{binary: binary, instance: instancePrefix + id, node: node,
 		socket: filepath.Join(work, "agent.sock"), log: filepath.Join(work, "agent.log"), done: make(chan error, 1)}
+	settings := filepath.Join(work, "margay.yaml")
+	if err := os.WriteFile(settings, nil, 0o600); err != nil {
+		return nil, err
+	}
 	out, err := os.Create(p.log)
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	p.cmd = exec.Command(binary, "run", "--datastore", "directory", "--dir", dir, "--node", "node",
+	p.cmd = exec.Command(binary, "run", "--config-file", settings, "--datastore", "directory", "--dir", dir, "--node", "node",
 		"--instance", p.instance, "--socket", p.socket)
+	p.cmd.Env = environment(os.Environ())
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	if err := node.Start(p.cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.cmd, err)
 	}
 	go func() { p.done <- p.cmd.Wait() }()
 	return p, nil
+}
+
+// environment is that of the agent: this process's without the settings of an agent of this machine, which the demo is not about. Which
+// dataplane it shows is left to the caller.
+func environment(all []string) []string {
+	kept := []string{"MARGAY_DATAPLANE", "MARGAY_IPTABLES_BACKEND"}
+	return slices.DeleteFunc(slices.Clone(all), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return strings.HasPrefix(name, "MARGAY_") && !slices.Contains(kept, name)
+	})
 }
 
 // stop ends the agent as a DaemonSet update does; policy stays enforced.

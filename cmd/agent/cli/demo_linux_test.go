@@ -38,9 +38,11 @@ func buildMargay(t *testing.T) string {
 	return binary
 }
 
-func startDemo(t *testing.T, binary string) *demonstration {
+// startDemo starts a demo that stays up, where an agent of this machine has settings of its own.
+func startDemo(t *testing.T, binary string, environment ...string) *demonstration {
 	t.Helper()
 	d := &demonstration{t: t, binary: binary, cmd: exec.Command(binary, "demo", "--keep"), lines: make(chan string, 1000)}
+	d.cmd.Env = append(append(os.Environ(), "MARGAY_INTERFACE_PREFIX=other", "MARGAY_CONFIG_FILE=/nonexistent"), environment...)
 	d.cmd.Stderr = &d.errors
 	out, err := d.cmd.StdoutPipe()
 	if err != nil {
@@ -160,6 +162,25 @@ func TestDemoShowsWhatIsThereAndNoticesThatItsAgentDied(t *testing.T) {
 	}
 	if left := d.traces(); len(left) > 0 {
 		t.Errorf("it left %v", left)
+	}
+}
+
+func TestDemoWithIPTablesSuggestsCommandsThatShowIt(t *testing.T) {
+	testutil.Privileged(t)
+	if _, err := exec.LookPath("ipset"); err != nil {
+		t.Skip("there is no ipset here")
+	}
+	d := startDemo(t, buildMargay(t), "MARGAY_DATAPLANE=iptables")
+	d.until("agent log:")
+	commands := regexp.MustCompile(`(?m)^ +(nsenter .+?)(?: {4}\(.*)?$`).FindAllStringSubmatch(d.said.String(), -1)
+	if len(commands) != 4 || strings.Contains(d.said.String(), "bpftool") {
+		t.Fatalf("%q are suggested in\n%s", commands, &d.said)
+	}
+	for i, shown := range []string{"mgy", "10.65.1.4", "OPENER", "10.65.1.2"} {
+		out, err := exec.Command("bash", "-c", commands[i][1]).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), shown) {
+			t.Errorf("%s: %v; shows no %q:\n%s", commands[i][1], err, shown, out[:min(len(out), 2000)])
+		}
 	}
 }
 
