@@ -21,10 +21,13 @@ func cleanupCommand() *cobra.Command {
 	var o cleanupOptions
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove every trace of an agent that has stopped: programs, maps, chains, socket",
-		Long: `Removes what a stopped agent of this instance has left: BPF programs, maps and socket, and the chains, IP sets and
-connection marks of the iptables dataplane. Then packets pass as if Margay had never run. Refuses while an agent runs.
-It may be repeated: a part that is gone is skipped. Needs root.`,
+		Short: "Remove what an agent that has stopped has left: programs, maps, chains, socket",
+		Long: `Removes what a stopped agent of this instance has left: BPF programs, maps and socket. Without an instance it also
+removes the chains, IP sets and connection marks of the iptables dataplane, which belong to this network
+namespace and to no instance; with --instance it leaves them and says so, and --instance ""
+removes them where MARGAY_INSTANCE is set.
+Then packets pass as if Margay had never run. Refuses while an agent runs. It may be repeated: a part that is gone is
+skipped. Needs root.`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := o.run(cmd)
