@@ -50,7 +50,7 @@ var layers = map[string][]string{
 	"pkg/kube":              {},
 	"pkg/config":            {"pkg/dataplane", "pkg/model", "pkg/suggest"},
 	"pkg/health":            {},
-	"pkg/metrics":           {"pkg/dataplane", "pkg/health", "pkg/model", "pkg/syncer", "pkg/validate"},
+	"pkg/metrics":           {"pkg/dataplane", "pkg/health", "pkg/kinds", "pkg/model", "pkg/syncer", "pkg/validate"},
 	"pkg/events":            {"pkg/kinds", "pkg/validate"},
 	"pkg/endpointstatus":    {"pkg/health", "pkg/model"},
 	"pkg/explain":           {"pkg/model", "pkg/calc", "pkg/staged", "pkg/suggest"},

@@ -138,6 +138,27 @@ func Served(pods validate.Pods) []Kind {
 	return slices.DeleteFunc(Read(pods), func(k Kind) bool { return k.NotServed })
 }
 
+// Unknown is the Label of all kinds that are not in the table.
+const Unknown = "unknown"
+
+// labels are the Refs of All.
+var labels = func() map[string]bool {
+	known := map[string]bool{}
+	for _, k := range All(validate.Pods{}) {
+		known[k.Ref] = true
+	}
+	return known
+}()
+
+// Label returns the kind of a validate.Ref, or Unknown. Manifests may name any number of kinds, so what is kept for each kind, such as a
+// series of a metric, is kept for each Label.
+func Label(ref string) string {
+	if labels[ref] {
+		return ref
+	}
+	return Unknown
+}
+
 func namespaced(name, resource string, versions []schema.GroupVersion) Kind {
 	k := clusterWide(name, resource, versions)
 	k.Namespaced = true

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
@@ -189,14 +190,10 @@ func (out sink) problems(list iter.Seq[validate.Problem]) {
 	}
 	counts := map[of]int{}
 	for ref, severity := range worst {
-		counts[of{ref.Kind, severity}]++
+		counts[of{kinds.Label(ref.Kind), severity}]++
 	}
 	for key, n := range counts {
-		kind := key.kind
-		if kind == "" {
-			kind = "unknown"
-		}
-		out.put(problemObjects, float64(n), kind, strings.ReplaceAll(key.severity.String(), " ", "_"))
+		out.put(problemObjects, float64(n), key.kind, strings.ReplaceAll(key.severity.String(), " ", "_"))
 	}
 }
 

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -38,7 +39,8 @@ const (
 
 // ProblemLog writes problems with objects of one kind to the log. Not safe for concurrent use.
 type ProblemLog struct {
-	Log *slog.Logger
+	Log   *slog.Logger
+	Where string // in messages, after "problem"; empty: "with an object"
 
 	since    time.Time // of the minute
 	lines    int
@@ -51,14 +53,15 @@ func (l *ProblemLog) Write(all []Turn, now time.Time) {
 	if now.Sub(l.since) >= time.Minute {
 		l.since, l.lines, l.bySpace, l.withheld = now, 0, map[string]int{}, false
 	}
+	message := "problem " + cmp.Or(l.Where, "with an object")
 	for _, t := range all {
 		if !l.admit(t.Problem.Ref.Namespace) {
 			continue
 		}
 		if t.Over {
-			l.Log.LogAttrs(context.Background(), slog.LevelInfo, "problem with an object is resolved", LogAttrs(t.Problem)...)
+			l.Log.LogAttrs(context.Background(), slog.LevelInfo, message+" is resolved", LogAttrs(t.Problem)...)
 		} else {
-			l.Log.LogAttrs(context.Background(), slog.LevelWarn, "problem with an object", LogAttrs(t.Problem)...)
+			l.Log.LogAttrs(context.Background(), slog.LevelWarn, message, LogAttrs(t.Problem)...)
 		}
 	}
 }

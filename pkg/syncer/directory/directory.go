@@ -33,7 +33,7 @@ type Source struct {
 	aside    aside
 	catalog  *catalog
 	log      *slog.Logger
-	reported map[validate.Problem]bool     // what the log knows of, without lines
+	heard    problemLog
 	problems map[string][]validate.Problem // by subject, as of the last look
 	status   syncer.KindStatus
 
@@ -54,7 +54,7 @@ func New(dir string, pods validate.Pods, log *slog.Logger) *Source {
 		tree:     tree{root: filepath.Clean(dir), seen: map[string]fingerprint{}},
 		catalog:  newCatalog(),
 		log:      log,
-		reported: map[validate.Problem]bool{},
+		heard:    newProblemLog(log),
 		status:   syncer.KindStatus{Kind: directoryKind, State: syncer.KindListing, Required: true},
 		quiet:    50 * time.Millisecond,
 		patience: time.Second,
@@ -194,7 +194,7 @@ func (d *Source) scan(touched, unquiet map[string]bool, lost bool) syncer.Batch 
 	problems := d.problemsOf(found)
 	changed := syncer.Batch{Updates: updates, Problems: syncer.Difference(d.problems, problems)}
 	d.problems = problems
-	d.logProblems()
+	d.heard.write(problems, now)
 	d.follow(len(found.unreadable))
 	changed.Kinds = []syncer.KindStatus{d.status}
 	return changed
@@ -250,54 +250,6 @@ func (d *Source) gone(path string, now time.Time) {
 	}
 }
 
-// problemsOf returns the present problems, by subject: directories that cannot be read, then the one that is not watched,
-// then files in path order.
-func (d *Source) problemsOf(found *listing) map[string][]validate.Problem {
-	all := map[string][]validate.Problem{}
-	for path, err := range found.unreadable {
-		if d.catalog.files[path] == nil {
-			p := fileProblem(path, validate.Rejected, err)
-			p.Reason += "; the objects last read from it stay in force"
-			all["1 "+path] = []validate.Problem{p}
-		}
-	}
-	if unwatched := slices.Sorted(maps.Keys(found.unwatched)); len(unwatched) > 0 {
-		p := fileProblem(unwatched[0], validate.Warning, found.unwatched[unwatched[0]])
-		p.Reason = fmt.Sprintf("%d of %d directories are not watched, this is the first; changes there are noticed within %v: %s",
-			len(unwatched), len(found.dirs), d.backstop, p.Reason)
-		all["2"] = []validate.Problem{p}
-	}
-	for path := range d.catalog.files {
-		if problems := d.catalog.problemsIn(path); len(problems) > 0 {
-			all["3 "+path] = problems
-		}
-	}
-	return all
-}
-
-// logProblems logs new problems, and problems that are over.
-func (d *Source) logProblems() {
-	now := map[validate.Problem]bool{}
-	for _, subject := range slices.Sorted(maps.Keys(d.problems)) {
-		for _, p := range d.problems[subject] {
-			line := p.Ref.Line
-			p.Ref.Line = 0 // an edit further up is not a new problem
-			if !d.reported[p] && !now[p] {
-				said := p
-				said.Ref.Line = line
-				d.log.LogAttrs(context.Background(), slog.LevelWarn, "problem in the directory", syncer.LogAttrs(said)...)
-			}
-			now[p] = true
-		}
-	}
-	for p := range d.reported {
-		if !now[p] {
-			d.log.LogAttrs(context.Background(), slog.LevelInfo, "problem in the directory is resolved", syncer.LogAttrs(p)...)
-		}
-	}
-	d.reported = now
-}
-
 // follow notes how it stands with the directory after one more look at it.
 func (d *Source) follow(unreadable int) {
 	now := syncer.KindStatus{Kind: directoryKind, State: syncer.KindSynced, Required: true, Listed: true, Since: time.Now(),
@@ -311,8 +263,4 @@ func (d *Source) follow(unreadable int) {
 		now.Since = d.status.Since
 	}
 	d.status = now
-}
-
-func fileProblem(path string, s validate.Severity, err error) validate.Problem {
-	return validate.Problem{Ref: validate.Ref{File: path}, Severity: s, Reason: err.Error()}
 }

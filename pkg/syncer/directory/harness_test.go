@@ -92,6 +92,8 @@ type lineLog struct {
 
 func (lineLog) Enabled(context.Context, slog.Level) bool { return true }
 
+func (l lineLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
 func (l lineLog) Handle(_ context.Context, r slog.Record) error {
 	parts := []string{r.Message}
 	r.Attrs(func(a slog.Attr) bool {
