@@ -22,14 +22,9 @@ type Interface struct {
 
 // Interfaces lists the interfaces whose names begin with prefix, by ifindex.
 func Interfaces(o WatchOptions, prefix string) ([]Interface, error) {
-	handle, err := newHandle(o)
+	links, err := linksOf(o)
 	if err != nil {
 		return nil, err
-	}
-	defer handle.Close()
-	links, err := listAll(handle.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	var list []Interface
 	for _, l := range links {
@@ -39,6 +34,20 @@ func Interfaces(o WatchOptions, prefix string) ([]Interface, error) {
 	}
 	slices.SortFunc(list, func(a, b Interface) int { return int(int64(a.Ifindex) - int64(b.Ifindex)) })
 	return list, nil
+}
+
+// linksOf lists all interfaces.
+func linksOf(o WatchOptions) ([]netlink.Link, error) {
+	handle, err := newHandle(o)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	links, err := listAll(handle.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	return links, nil
 }
 
 func interfaceOf(a *netlink.LinkAttrs) Interface {

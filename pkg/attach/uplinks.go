@@ -55,14 +55,9 @@ func Uplinks(o WatchOptions) ([]string, error) {
 
 // Loopbacks are the names of the loopback interfaces, in order.
 func Loopbacks(o WatchOptions) ([]string, error) {
-	handle, err := newHandle(o)
+	links, err := linksOf(o)
 	if err != nil {
 		return nil, err
-	}
-	defer handle.Close()
-	links, err := listAll(handle.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	var names []string
 	for _, l := range links {
