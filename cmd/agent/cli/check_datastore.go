@@ -59,7 +59,7 @@ func (o *checkOptions) datastore(ctx context.Context, stderr io.Writer, report *
 		}
 	}
 	report.Notes = append(report.Notes, fmt.Sprintf("datastore %s has %s", c.Datastore, count(objects, "object")))
-	return report.manifests(m, nil)
+	return report.objects(m)
 }
 
 func datastoreSource(c config.Config) (syncer.Source, error) {

@@ -99,7 +99,7 @@ func (o *checkOptions) run(cmd *cobra.Command, files []string) error {
 	return err
 }
 
-// manifests checks manifests that have been read, unless there was an error.
+// manifests checks manifests that have been read, unless there was an error. No objects at all are an error: the files are others than meant.
 func (report *checkReport) manifests(m *manifests, err error) error {
 	if err != nil {
 		return err
@@ -111,6 +111,11 @@ func (report *checkReport) manifests(m *manifests, err error) error {
 	if note != "" {
 		report.Notes = append(report.Notes, note)
 	}
+	return report.objects(m)
+}
+
+// objects checks objects that have been read. A datastore may have none.
+func (report *checkReport) objects(m *manifests) error {
 	for _, p := range m.problems {
 		report.Problems = append(report.Problems, rows.Problem(p))
 	}
