@@ -367,7 +367,7 @@ static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 		return false;
 	if (mark == (cfg.mark_seen | cfg.mark_judge))
 		return false;
-	if (!mark) /* from no pod: its source's policy is none of this node's */
+	if (!mark) /* no pod of this node has sent it, so there is no egress policy to ask */
 		return !is_workload(in) && !closed(out) && !leads_to_tunnel(skb, in, nfct);
 	/* After !mark: of what the node forwards for others, much leaves by the interface that it came by. */
 	if (in == out)

@@ -197,7 +197,7 @@ func TestBackendsAreProvenToWork(t *testing.T) {
 			t.Error(err)
 		}
 		if unlike := k.tools.Unlike(); unlike != "" {
-			t.Errorf("iptables writes %s in a form that hidden rules are not told from", unlike)
+			t.Errorf("iptables writes the expression %s, which the list of printed expressions does not have", unlike)
 		}
 		saved, err := k.table("mangle").Read(t.Context())
 		if err != nil {

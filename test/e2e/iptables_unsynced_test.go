@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,9 @@ func TestFlushedRulesComeBackWithoutADatastore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(500 * time.Millisecond)
+			testutil.WaitFor(t, soon, "50 attempts at each target", func() bool {
+				return !slices.ContainsFunc(p.Results(), func(r traffic.ProbeResult) bool { return r.Attempts < 50 })
+			})
 			for i, r := range p.Stop() {
 				if r.Wrong > 0 || r.Attempts == 0 {
 					t.Errorf("%s: target %d: %d of %d attempts went wrong after the repair", what, i, r.Wrong, r.Attempts)

@@ -167,9 +167,7 @@ func TestDemoShowsWhatIsThereAndNoticesThatItsAgentDied(t *testing.T) {
 
 func TestDemoWithIPTablesSuggestsCommandsThatShowIt(t *testing.T) {
 	testutil.Privileged(t)
-	if _, err := exec.LookPath("ipset"); err != nil {
-		t.Skip("there is no ipset here")
-	}
+	testutil.RequireCommand(t, "ipset")
 	d := startDemo(t, buildMargay(t), "MARGAY_DATAPLANE=iptables")
 	d.until("agent log:")
 	commands := regexp.MustCompile(`(?m)^ +(nsenter .+?)(?: {4}\(.*)?$`).FindAllStringSubmatch(d.said.String(), -1)
