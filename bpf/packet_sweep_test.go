@@ -121,16 +121,27 @@ func (m *machine) walk(t testing.TB, table string) int {
 }
 
 // walkBy has a program walk over a table and returns how many runs it took.
-func (m *machine) walkBy(t testing.TB, program, table string) int {
+func (m *machine) walkBy(t testing.TB, program, table string) (runs int) {
+	t.Helper()
+	m.walkIn(t, program, table, func(run func()) {
+		runs++
+		run()
+	})
+	return runs
+}
+
+// walkIn has a program walk over a table by calls of each, which gets one run of the program.
+func (m *machine) walkIn(t testing.TB, program, table string, each func(run func())) {
 	t.Helper()
 	if table == bpf.MargayMapCt6 {
-		return walkKeys[bpf.Ct6Key](t, m.Programs[program], m.Maps[table], m.Maps[bpf.MargayMapWalk6])
+		walkKeys[bpf.Ct6Key](t, m.Programs[program], m.Maps[table], m.Maps[bpf.MargayMapWalk6], each)
+		return
 	}
-	return walkKeys[bpf.Ct4Key](t, m.Programs[program], m.Maps[table], m.Maps[bpf.MargayMapWalk4])
+	walkKeys[bpf.Ct4Key](t, m.Programs[program], m.Maps[table], m.Maps[bpf.MargayMapWalk4], each)
 }
 
 // walkKeys has a program look at all flows of a table, whose keys it reads from a map.
-func walkKeys[K any](t testing.TB, program *ebpf.Program, table, keysOf *ebpf.Map) int {
+func walkKeys[K any](t testing.TB, program *ebpf.Program, table, keysOf *ebpf.Map, each func(run func())) {
 	t.Helper()
 	places, keys, entries := make([]uint32, mostKeys), make([]K, mostKeys), make([]bpf.CtEntry, mostKeys)
 	for i := range places {
@@ -150,11 +161,13 @@ func walkKeys[K any](t testing.TB, program *ebpf.Program, table, keysOf *ebpf.Ma
 				t.Fatal(err)
 			}
 		}
-		if _, err := program.Run(&ebpf.RunOptions{Context: part}); err != nil {
-			t.Fatalf("run %d of %v: %v", runs, program, err)
-		}
+		each(func() {
+			if _, err := program.Run(&ebpf.RunOptions{Context: part}); err != nil {
+				t.Fatalf("run %d of %v: %v", runs, program, err)
+			}
+		})
 		if part.Last != 0 {
-			return runs
+			return
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestSweepsKeepNoCPUFromPackets(t *testing.T) {
 		longer = append(longer, mean(during)-mean(without))
 	}
 	slices.Sort(longer)
-	if low := longer[1]; low > 5*time.Millisecond {
+	if low := longer[1]; low > time.Millisecond {
 		t.Errorf("an answer takes %v longer in the mean; of all pairs: %v", low, longer)
 	}
 }
@@ -73,10 +73,23 @@ func (m *machine) sweepAlways(t *testing.T) (stop func()) {
 	}
 }
 
-// manyFlows is a machine with flows that do not expire: they were seen in the future.
+// Flows that do not expire were seen in the future, others before the machine began.
+const (
+	seenInFuture = uint32(1 << 29)
+	seenLongAgo  = ^uint32(0) - 1<<20
+)
+
+// manyFlows is a machine with flows that do not expire.
 func manyFlows(t *testing.T) *machine {
 	t.Helper()
 	m := newMachineOf(t, bpf.Config{}, 1<<19)
+	m.fill(t, seenInFuture)
+	return m
+}
+
+// fill makes all flows those that were seen last at a time.
+func (m *machine) fill(t *testing.T, seen uint32) {
+	t.Helper()
 	const part = 10_000
 	for from := 0; from < sweptFlows; from += part {
 		keys4, keys6, entries := make([]bpf.Ct4Key, part), make([]bpf.Ct6Key, part), make([]bpf.CtEntry, part)
@@ -84,7 +97,7 @@ func manyFlows(t *testing.T) *machine {
 			n := from + i
 			keys4[i] = bpf.Ct4Key{A: [4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}, Pa: 1000, Pb: 80, Proto: 6}
 			keys6[i] = bpf.Ct6Key{A: [16]byte{0xfd, byte(n >> 16), byte(n >> 8), byte(n)}, Pa: 1000, Pb: 80, Proto: 6}
-			entries[i] = bpf.CtEntry{Seen: 1 << 29, State: uint8(replied | open)}
+			entries[i] = bpf.CtEntry{Seen: seen, State: uint8(replied | open)}
 		}
 		if _, err := m.Maps[bpf.MargayMapCt4].BatchUpdate(keys4, entries, nil); err != nil {
 			t.Fatal(err)
@@ -93,7 +106,6 @@ func manyFlows(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	return m
 }
 
 // receiveOn has one CPU handle what the pod receives, and what it answers by itself.
