@@ -178,22 +178,27 @@ type change struct {
 
 // enforced writes a policy that opens the port, returns how long it takes until it is open, and removes the policy.
 func (c *change) enforced() (took time.Duration, err error) {
+	if took, err = c.written(); err == nil {
+		c.cluster.Remove("policy-" + c.name)
+	}
+	return took, err
+}
+
+// written writes a policy that opens the port, and returns how long it takes until it is open.
+func (c *change) written() (took time.Duration, err error) {
 	start := monotonic()
 	c.cluster.Policy(c.name, c.spec)
 	for due := start; ; due += changeEvery {
 		c.pair.number++
 		sendNumber(c.pair.client, c.pair.number)
 		if receiveNumber(c.pair.server, c.pair.number, unix.MSG_DONTWAIT) {
-			took = monotonic() - start
-			break
+			return monotonic() - start, nil
 		}
 		if due-start > soon {
 			return 0, fmt.Errorf("the change %s is not enforced after %v", c.name, soon)
 		}
 		sleepUntil(due)
 	}
-	c.cluster.Remove("policy-" + c.name)
-	return took, nil
 }
 
 // The calls below wait in the kernel without Go's scheduler, which would add its own work. It sends signals to threads that are
