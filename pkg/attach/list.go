@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -65,6 +66,33 @@ func Judging(dir string) (map[uint32]bool, error) {
 		}
 	}
 	return there, nil
+}
+
+// Outside returns the interfaces, with their names, that do not begin with prefix, and that programs are attached to by links pinned in dirs.
+func Outside(prefix string, dirs ...string) (map[uint32]string, error) {
+	var attached []Attachment
+	for _, dir := range dirs {
+		list, err := ListPinned(dir)
+		if err != nil {
+			return nil, err
+		}
+		attached = append(attached, list...)
+	}
+	if len(attached) == 0 {
+		return nil, nil
+	}
+	all, err := Interfaces(WatchOptions{}, "")
+	if err != nil {
+		return nil, err
+	}
+	outside := map[uint32]string{}
+	for _, i := range all {
+		here := slices.ContainsFunc(attached, func(a Attachment) bool { return a.Ifindex == i.Ifindex && (a.Ingress.Here || a.Egress.Here) })
+		if here && !strings.HasPrefix(i.Name, prefix) {
+			outside[i.Ifindex] = i.Name
+		}
+	}
+	return outside, nil
 }
 
 func linkState(path string, key tcxKey) (LinkState, error) {

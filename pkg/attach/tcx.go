@@ -110,11 +110,31 @@ func (l *Links) attach(dead link.Link, key tcxKey, program *ebpf.Program) (link.
 func (l *Links) Detach(ifindex uint32) error {
 	var errs []error
 	for _, key := range []tcxKey{{ifindex, ingress}, {ifindex, egress}} {
-		errs = append(errs, l.pins.drop(l.tcx[key], key.pin()))
+		opened := l.tcx[key]
+		if opened == nil {
+			var err error
+			if opened, err = l.pins.load(key.pin()); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		errs = append(errs, l.pins.unpin(key.pin()), end(opened))
 		delete(l.tcx, key)
 		delete(l.ours, key)
 	}
 	return errors.Join(errs...)
+}
+
+// end detaches the program of a link at once, and closes it: the kernel detaches one that no process and no pin has any more a while later. The pin is gone by
+// then, since one of a link that is attached nowhere says that its interface has gone.
+func end(opened link.Link) error {
+	if opened == nil {
+		return nil
+	}
+	err := opened.Detach()
+	if errors.Is(err, unix.ENOLINK) { // with its interface
+		err = nil
+	}
+	return errors.Join(err, opened.Close())
 }
 
 // RemoveStale implements Attacher.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
@@ -33,6 +32,9 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s := d.state
 	d.sweeps.confirm(d.programs)
 	s.plans.Enqueue(ch)
+	if err := s.interfaces.outside.check(); err != nil {
+		return err
+	}
 	s.renewal.run(d.programs, s.tables.slots)
 	var errs []error
 	if n := d.pins.keep(d.resync); n > 0 {
@@ -104,7 +106,7 @@ func (d *BPF) Interfaces() map[string]uint32 { return d.state.interfaces.enforce
 func (d *BPF) Ready() map[string]bool {
 	ready := map[string]bool{}
 	for name, ifindex := range d.kernel.host.Interfaces() {
-		if e, ok := d.kernel.endpoints.Get(ifindex); ok && e.Flags&bpf.EPReady != 0 {
+		if d.kernel.isReady(ifindex) {
 			ready[name] = true
 		}
 	}

@@ -29,7 +29,7 @@ type Host interface {
 	// IsGone reports whether the interface that an earlier agent has attached programs to has gone: one that is there under its number by now is
 	// another pod's. Call it before Ensure.
 	IsGone(ifindex uint32) (bool, error)
-	// Earlier describes what earlier agents have attached. Call it before Ensure and Guard.
+	// Earlier describes what earlier agents have attached. Call it before Ensure and Guard; afterwards only Outside is theirs.
 	Earlier() (Earlier, error)
 	// Tracks reports whether the kernel has a table of connections.
 	Tracks() bool
@@ -58,6 +58,9 @@ type Earlier struct {
 	Guarded bool // one with this map layout has
 	// Others are the interfaces with programs of an agent with another map layout that has; nil: there was none.
 	Others map[uint32]bool
+	// Outside are interfaces that are no workload interfaces, with their names, to which programs of an agent with this map layout are
+	// attached: it had another prefix. OutsideOthers are those of agents with another layout.
+	Outside, OutsideOthers map[uint32]string
 }
 
 // Peer is the pod's side of a veth pair.

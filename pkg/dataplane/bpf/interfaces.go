@@ -14,6 +14,7 @@ import (
 // programmed, and neither does the guard (D-18).
 type interfaces struct {
 	kernel   *kernel
+	outside  *outside
 	byName   map[string]uint32 // as last observed
 	leaving  map[uint32]bool   // that are no endpoint's any more, until detach
 	prepared map[uint32]bool   // that are no ready endpoint's, once attaching was tried: whether they have programs
@@ -22,8 +23,8 @@ type interfaces struct {
 	counted  bool // the counts of drops were compared with byName
 }
 
-func newInterfaces(k *kernel) *interfaces {
-	return &interfaces{kernel: k, byName: k.host.Interfaces(), leaving: map[uint32]bool{}, prepared: map[uint32]bool{}}
+func newInterfaces(k *kernel, prefix string) *interfaces {
+	return &interfaces{kernel: k, outside: &outside{kernel: k, prefix: prefix}, byName: k.host.Interfaces(), leaving: map[uint32]bool{}, prepared: map[uint32]bool{}}
 }
 
 // enforced are those there are; nil before anything is enforced. The map is the caller's.
@@ -138,6 +139,9 @@ func (i *interfaces) guard() error {
 		return nil
 	}
 	err := i.kernel.host.Guard()
+	if err == nil {
+		err = i.outside.open()
+	}
 	i.guarded = err == nil
 	return err
 }

@@ -18,6 +18,7 @@ import (
 // Linux is the Host that this process runs on, in its own network namespace.
 type Linux struct {
 	*nodewatch.Watch
+	prefix  string
 	log     *slog.Logger
 	links   *attach.Links // nil until Use
 	linkDir string        // where links are pinned
@@ -34,7 +35,7 @@ func OpenLinux(prefix string, log *slog.Logger) (*Linux, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Linux{Watch: w, log: log, table: conntrack.OpenLater(), overtaken: map[uint32]string{}}, nil
+	return &Linux{Watch: w, prefix: prefix, log: log, table: conntrack.OpenLater(), overtaken: map[uint32]string{}}, nil
 }
 
 // Peer implements Host.
@@ -126,7 +127,11 @@ func (h *Linux) Earlier() (e Earlier, err error) {
 		}
 		maps.Copy(e.Others, attached)
 	}
-	return e, nil
+	if e.Outside, err = attach.Outside(h.prefix, h.linkDir); err != nil {
+		return e, err
+	}
+	e.OutsideOthers, err = attach.Outside(h.prefix, h.older...)
+	return e, err
 }
 
 // Tracks implements Host. If that is not known the kernel may have the table, and EndConnections says why.

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 
 	"github.com/margay-project/margay/bpf"
@@ -28,7 +29,8 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 		return nil, err
 	}
 	s.classes.missing(found.Classes, found.Addrs)
-	err = s.adoptEndpoints(found)
+	earlier, attachErr := s.kernel.host.Earlier()
+	err = s.adoptEndpoints(found, earlier.Outside)
 	for _, e := range s.kernel.endpoints.List() { // an address that the maps had no room for is still its endpoint's
 		for _, a := range []netip.Addr{netip.AddrFrom4(e.Addr4), netip.AddrFrom16(e.Addr6)} {
 			if e.Flags&bpf.EPReady != 0 && !a.IsUnspecified() {
@@ -36,7 +38,6 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 			}
 		}
 	}
-	earlier, attachErr := s.kernel.host.Earlier()
 	if published, _ := s.kernel.gens.Use(); published == 0 {
 		earlier.Guarded = false
 	}
@@ -47,9 +48,11 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 	return found, errors.Join(err, attachErr)
 }
 
-// adoptEndpoints makes what the kernel has of endpoints theirs, with their tables.
-func (s *state) adoptEndpoints(found *plan.Snapshot) error {
+// adoptEndpoints makes what the kernel has of endpoints theirs, with their tables. Those on interfaces outside of the prefix may stay in force,
+// too: see outside.
+func (s *state) adoptEndpoints(found *plan.Snapshot, outside map[uint32]string) error {
 	interfaces := map[uint32]string{}
+	maps.Copy(interfaces, outside)
 	for name, ifindex := range s.interfaces.byName {
 		interfaces[ifindex] = name
 	}

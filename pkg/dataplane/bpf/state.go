@@ -34,7 +34,7 @@ type state struct {
 
 // newState returns a state that starts from the enforced one.
 func newState(c dataplane.Config, k *kernel) (*state, error) {
-	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), pace: plans.NewPace(time.Now),
+	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k, c.InterfacePrefix), pace: plans.NewPace(time.Now),
 		comparison: comparison{atOnce: entriesAtOnce}}
 	s.tables = newTables(k)
 	s.classes = newClassSets(k.maps.ClassSets, int(k.maps.MaxEntries(bpf.MargayMapClassSets)), c.Interpret)
