@@ -80,6 +80,9 @@ func (l *locked) do(f func() error) error {
 
 func (l *locked) Create(s ipsets.Spec) error { return l.do(func() error { return l.of.Create(s) }) }
 func (l *locked) Destroy(name string) error  { return l.do(func() error { return l.of.Destroy(name) }) }
+func (l *locked) Swap(name, with string) error {
+	return l.do(func() error { return l.of.Swap(name, with) })
+}
 func (l *locked) Names(p string) (n []string, err error) {
 	err = l.do(func() error { n, err = l.of.Names(p); return err })
 	return n, err

@@ -111,6 +111,16 @@ func (c *Conn) Destroy(name string) error {
 	return nil
 }
 
+// Swap is Kernel's.
+func (c *Conn) Swap(name, with string) error {
+	e := request(name)
+	e.String(attrTypeName, with) // the kernel has one number for both
+	if err := c.do(commandSwap, 0, e); err != nil {
+		return &Error{Op: "swap with " + with, Set: name, Err: explained(err)}
+	}
+	return nil
+}
+
 // Names is Kernel's.
 func (c *Conn) Names(prefix string) ([]string, error) {
 	e := request("")

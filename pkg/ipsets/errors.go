@@ -51,6 +51,7 @@ const (
 	codeFindType     = 4098
 	codeMaxSets      = 4099
 	codeBusy         = 4100
+	codeNoSecond     = 4101 // IPSET_ERR_EXIST_SETNAME2, of a swap
 	codeTypeMismatch = 4102
 	codeInvalidCIDR  = 4104
 	codeFamily       = 4106
@@ -63,7 +64,7 @@ const (
 )
 
 var meanings = map[int]error{
-	codeFindType: ErrUnsupported, codeMaxSets: ErrTooManySets, codeBusy: ErrInUse, codeReferenced: ErrInUse,
+	codeFindType: ErrUnsupported, codeMaxSets: ErrTooManySets, codeBusy: ErrInUse, codeNoSecond: ErrNoSet, codeReferenced: ErrInUse,
 	codeTypeMismatch: ErrType, codeSkbinfo: ErrType, codeFamily: ErrType, codeFull: ErrFull,
 	codeInvalidCIDR: ErrEntry, codeIPv4: ErrEntry, codeIPv6: ErrEntry, codeElement: ErrEntry,
 	int(unix.ENOENT): ErrNoSet, int(unix.EEXIST): ErrExists, int(unix.EPERM): ErrPermission,

@@ -63,6 +63,25 @@ func (f *Fake) Destroy(name string) error {
 	return nil
 }
 
+// Swap is Kernel's.
+func (f *Fake) Swap(name, with string) error {
+	a, err := f.set("swap", name)
+	if err != nil {
+		return err
+	}
+	b, err := f.set("swap", with)
+	if err != nil {
+		return err
+	}
+	if a.header.Family != b.header.Family || a.header.Type != b.header.Type {
+		return &Error{Op: "swap with " + with, Set: name, Err: ErrType}
+	}
+	f.sets[name], f.sets[with] = b, a
+	a.header.Name, b.header.Name = with, name
+	a.header.References, b.header.References = b.header.References, a.header.References
+	return nil
+}
+
 // Names is Kernel's.
 func (f *Fake) Names(prefix string) ([]string, error) {
 	var names []string

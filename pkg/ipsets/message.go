@@ -15,6 +15,7 @@ const (
 	commandProtocol = 1
 	commandCreate   = 2
 	commandDestroy  = 3
+	commandSwap     = 6
 	commandList     = 7
 	commandAdd      = 9
 	commandDelete   = 10

@@ -12,27 +12,28 @@ import (
 type Repairs struct {
 	Missing, Changed, Foreign int    // entries
 	Created                   bool   // there was no set
+	Replaced                  bool   // another set had the name
 	Example                   string // one of the entries, "": there is none
 }
 
 // Len is the number of differences.
 func (r Repairs) Len() int {
 	n := r.Missing + r.Changed + r.Foreign
-	if r.Created {
+	if r.Created || r.Replaced {
 		n++
 	}
 	return n
 }
 
-// Glance reports whether the type and the number of entries of the set in the kernel are as they were left. It costs some 2 % of
-// Compare's time (the kernel walks its buckets), so it can run often and finds soon that a set was flushed or is gone. It does not
-// see altered entries; Compare reads all entries.
+// Glance reports whether the set in the kernel is the one that was made, with as many entries as were left. It costs some 2 % of
+// Compare's time (the kernel walks its buckets), so it can run often and finds soon that a set was flushed, is gone, or that another
+// one has its name. It does not see altered entries; Compare reads all entries.
 func (s *Set) Glance() (same bool, err error) {
 	h, err := s.kernel.Header(s.spec.Name)
 	if errors.Is(err, ErrNoSet) {
 		return false, nil
 	}
-	return err == nil && s.spec.adoptable(h) == nil && int(h.Entries) == len(s.held), err
+	return err == nil && s.spec.made(h) && int(h.Entries) == len(s.held), err
 }
 
 // Compare reads the set back and returns how it differs from what was written. It changes nothing in the kernel.
@@ -41,10 +42,16 @@ func (s *Set) Compare() (Repairs, error) {
 	return repairs, err
 }
 
-// Resync reads the set back and repairs what others changed. A set that is not there any more is created. Meanwhile each address has the
-// value that it had or the right one: the repair adds longer prefixes first, and then removes foreign entries, shorter prefixes first.
+// Resync reads the set back and repairs what others changed. A set that is not there any more is created, and one that Margay has not
+// made is replaced; see Discard. Otherwise each address has the value that it had or the right one meanwhile: the repair adds longer
+// prefixes first, and then removes foreign entries, shorter prefixes first.
 func (s *Set) Resync() (Repairs, error) {
+	replaced, err := s.replacement.replaceForeign(s.held)
+	if err != nil {
+		return Repairs{Replaced: true}, err
+	}
 	repairs, writes, err := s.compare()
+	repairs.Replaced = replaced
 	if errors.Is(err, ErrNoSet) {
 		if err := s.kernel.Create(s.spec); err != nil {
 			return repairs, err

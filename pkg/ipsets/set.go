@@ -19,7 +19,7 @@ const applyBatch = 4096
 // The whole address space is written as its two halves. A half that the user has written itself hides that of the whole, which
 // returns when the user's is deleted.
 //
-// The limit of entries in the kernel is larger than the user's, so that anchors find room.
+// The limit of entries in the kernel is larger than the user's, so that anchors find room, and so that each set has its own; see made.
 //
 // A Set is not safe for concurrent use.
 type Set struct {
@@ -31,6 +31,8 @@ type Set struct {
 	round    bool             // flips with each reading; see value.seen
 	unsure   bool             // a write ended in an unknown way: read back before the next
 	observed *Observation     // nil: Observe was not called
+
+	replacement replacement
 }
 
 // NewSet returns a Set that is to be empty. Ensure makes it so.
@@ -38,8 +40,8 @@ func NewSet(kernel Kernel, spec Spec) *Set {
 	if spec.MaxEntries == 0 {
 		spec.MaxEntries = defaultMaxEntries
 	}
-	spec.MaxEntries += uint32(spec.Family.bits()) + 2
-	return &Set{kernel: kernel, spec: spec, held: map[packed]value{}, special: map[Key]Entry{}}
+	spec.MaxEntries += uint32(spec.Family.bits()) + 2 + ownLimit(spec.Name)
+	return &Set{kernel: kernel, spec: spec, held: map[packed]value{}, special: map[Key]Entry{}, replacement: replacement{kernel: kernel, spec: spec}}
 }
 
 // Spec returns the name, type and limits of the set.

@@ -117,6 +117,9 @@ type Kernel interface {
 	// Destroy removes a set. ErrNoSet: there is none; ErrInUse: a rule refers to it. Kernels before 6.7 free a set that a packet may
 	// still look up: wait between the removal of the last rule and Destroy.
 	Destroy(name string) error
+	// Swap exchanges the sets behind two names in one step for packets, whatever rules refer to them. ErrNoSet: one of them does not
+	// exist; ErrType: the kernel does not exchange sets of these types. Before Destroy of either, wait as after the removal of a rule.
+	Swap(name, with string) error
 	// Names returns the names of the sets that begin with prefix, sorted. Other sets are not looked at.
 	Names(prefix string) ([]string, error)
 	// Header describes a set.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
 )
 
@@ -23,7 +24,7 @@ func (s *state) repair(ctx context.Context, log *slog.Logger) (repaired int, err
 		return 0, nil
 	}
 	entries, err := s.sets.repair(log)
-	errs := []error{err}
+	errs := []error{err, ipsets.Discard(s.sets.all(), func() error { return s.world.grace(unseen.always) })}
 	for _, t := range s.world.tables {
 		findings, err := t.Check(ctx)
 		errs = append(errs, err)

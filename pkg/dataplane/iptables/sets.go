@@ -102,7 +102,7 @@ func (s *sets) repair(log *slog.Logger) (repaired int, err error) {
 	var errs []error
 	for _, set := range s.all() {
 		r, err := set.Resync()
-		differences := []any{"set", set.Spec().Name, "missing", r.Missing, "changed", r.Changed, "foreign", r.Foreign, "deleted", r.Created, "entry", r.Example}
+		differences := []any{"set", set.Spec().Name, "missing", r.Missing, "changed", r.Changed, "foreign", r.Foreign, "deleted", r.Created, "replaced", r.Replaced, "entry", r.Example}
 		switch n := r.Len(); {
 		case n > 0 && err == nil:
 			log.Warn("an IP set had been changed by somebody else, repaired", differences...)
