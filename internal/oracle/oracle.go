@@ -58,7 +58,7 @@ func (c *Cluster) apply(u model.Update) {
 	switch u := u.(type) {
 	case model.EndpointUpdate:
 		c.endpoints = slices.DeleteFunc(c.endpoints, func(e endpoint) bool { return e.id == u.ID })
-		if u.Endpoint != nil {
+		if u.Endpoint != nil && !u.Endpoint.HostNetwork {
 			c.endpoints = append(c.endpoints, endpoint{u.ID, u.Endpoint})
 		}
 	case model.ProfileUpdate:

@@ -54,7 +54,7 @@ func (i *inbox) put(updates []model.Update, now time.Time) {
 }
 
 func (i *inbox) arrived(u model.EndpointUpdate, now time.Time) {
-	if u.Endpoint == nil || u.Endpoint.Node != i.node {
+	if u.Endpoint == nil || u.Endpoint.HostNetwork || u.Endpoint.Node != i.node {
 		delete(i.pods, u.ID)
 		return
 	}

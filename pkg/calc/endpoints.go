@@ -12,14 +12,16 @@ import (
 type endpointTable struct {
 	node      string // whose graph it is; empty: every endpoint is local
 	endpoints keyset.Set[model.EndpointID, endpoint]
-	unknown   map[model.EndpointID]string // endpoints of kinds that are not calculated, and the nodes they are on
-	owners    *owners                     // of their addresses
+	unknown   map[model.EndpointID]string     // endpoints of kinds that are not calculated, and the nodes they are on
+	hosted    map[model.EndpointID]nodeNumber // pods that are no endpoints, since they are in the network of that node
+	owners    *owners                         // of their addresses
 	nodeNames *nodeNames
 	sets      *setIndex // which their addresses join
 }
 
 func newEndpointTable(node string, sets *setIndex) *endpointTable {
 	return &endpointTable{node: node, endpoints: keyset.New((*endpoint).id), unknown: map[model.EndpointID]string{},
+		hosted: map[model.EndpointID]nodeNumber{},
 		owners: newOwners(), nodeNames: newNodeNames(), sets: sets}
 }
 
@@ -65,6 +67,21 @@ func (t *endpointTable) setAside(id model.EndpointID, now *model.Endpoint) {
 	delete(t.unknown, id)
 	if now != nil {
 		t.unknown[id] = now.Node
+	}
+}
+
+// updateHosted remembers, of endpoints that are updated, those that are pods in the network of a host.
+func (t *endpointTable) updateHosted(updates map[model.EndpointID]*model.Endpoint, hosts map[model.EndpointID]string) {
+	for id := range updates {
+		was, is := t.hosted[id]
+		if host := hosts[id]; host != "" {
+			t.hosted[id] = t.nodeNames.hold(host)
+		} else {
+			delete(t.hosted, id)
+		}
+		if is {
+			t.nodeNames.drop(was)
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ func (g *Graph) Flush() model.Changes {
 	known := func(profile string) bool {
 		return g.profiles.Get(profile) != nil && !g.dirty.profiles[profile].isGone()
 	}
+	g.updateHosted(in.endpoints, in.hosts)
 	affected := g.endpointTable.update(in.endpoints)
 	for _, id := range g.awaitedTable.arrived(known) {
 		affected[id] = struct{}{}

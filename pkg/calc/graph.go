@@ -104,6 +104,7 @@ func (g *Graph) Apply(updates []model.Update) {
 // pending holds the updates since the last flush, by object. Nil values are absent objects.
 type pending struct {
 	endpoints   map[model.EndpointID]*model.Endpoint
+	hosts       map[model.EndpointID]string // of the pods among them that are in the network of their host
 	profiles    map[string]*model.Profile
 	tiers       map[string]*model.Tier
 	policies    map[model.PolicyKey]*model.Policy
@@ -118,6 +119,10 @@ type pending struct {
 func (p *pending) note(u model.Update) {
 	switch u := u.(type) {
 	case model.EndpointUpdate:
+		if delete(p.hosts, u.ID); u.Endpoint != nil && u.Endpoint.HostNetwork {
+			put(&p.hosts, u.ID, u.Endpoint.Node)
+			u.Endpoint = nil
+		}
 		put(&p.endpoints, u.ID, u.Endpoint)
 	case model.ProfileUpdate:
 		put(&p.profiles, u.Name, u.Profile)

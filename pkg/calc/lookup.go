@@ -25,6 +25,14 @@ func (t *endpointTable) EndpointIDs() iter.Seq[model.EndpointID] {
 	}
 }
 
+// HostOf returns the node in whose network a pod is that is no endpoint; empty: there is no such pod.
+func (t *endpointTable) HostOf(pod model.EndpointID) (node string) {
+	if n, ok := t.hosted[pod]; ok {
+		return t.nodeNames.names[n]
+	}
+	return ""
+}
+
 // Services are all Services, in no order.
 func (t *serviceTable) Services() iter.Seq2[model.ServiceKey, *model.Service] {
 	return maps.All(t.services)

@@ -97,7 +97,7 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	if n := len(g.result.groups) + len(g.result.shared) + len(g.owners.interfaces) + g.profiles.Len() - 1 + g.policies.Len(); n != 0 {
 		t.Fatalf("the graph is not empty: %+v", g)
 	}
-	if n := len(g.owners.known) + len(g.owners.contests) + len(g.owners.undecided) + g.owners.reserved.len() + len(g.nodeNames.byName); n != 0 {
+	if n := len(g.owners.known) + len(g.owners.contests) + len(g.owners.undecided) + g.owners.reserved.len() + len(g.nodeNames.byName) + len(g.hosted); n != 0 {
 		t.Fatalf("addresses have owners still: %+v", g.owners)
 	}
 }

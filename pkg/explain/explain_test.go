@@ -57,6 +57,12 @@ spec: {nodeName: n1, hostNetwork: true, containers: [{name: c}]}
 status: {podIPs: [{ip: 192.168.0.1}]}
 ---
 apiVersion: v1
+kind: Pod
+metadata: {name: lost, namespace: shop}
+spec: {nodeName: n9, hostNetwork: true, containers: [{name: c}]}
+status: {podIPs: [{ip: 192.168.0.9}]}
+---
+apiVersion: v1
 kind: Service
 metadata: {name: db, namespace: shop}
 spec: {clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], ports: [{port: 5432}]}
@@ -194,7 +200,9 @@ func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 		want           string
 	}{
 		{"unknown pod", "shop/nope", "shop/db:80", false, "no pod shop/nope has its own IP address"},
-		{"host-network pod", "shop/proxy", "shop/db:80", false, "no pod shop/proxy has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME)"},
+		{"host-network pod", "shop/proxy", "shop/db:80", false, "pod shop/proxy is in the network of its node and has its addresses: give node/n1 in its place"},
+		{"host-network pod as the destination", "shop/web", "shop/proxy:80", false, "give node/n1 in its place"},
+		{"host-network pod of an unknown node", "shop/web", "shop/lost:80", false, "pod shop/lost is in the network of its node n9, of which no object with an address is known: give the node's address"},
 		{"Service without backends", "shop/web", "10.96.0.8:80", false, "Service shop/idle has no backends on port 80/tcp"},
 		{"Service without EndpointSlices", "shop/web", "svc/shop/loose:80", false, "there is no EndpointSlice of Service shop/loose, so its backends are not known: ask about a pod"},
 		{"headless Service without EndpointSlices", "shop/web", "svc/shop/loose-pods:80", false, "there is no EndpointSlice of Service shop/loose-pods"},
@@ -222,15 +230,15 @@ func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 		{"kind that is none", "shop/web", "shop/cronjob/x:80", false, `"cronjob" is not a kind that can be explained`},
 		{"name that is none", "shop//web", "shop/db:80", false, "is not a name"},
 		{"node that is none", "node/n9", "shop/db:80", false, "no node n9 with an address"},
-		{"another namespace", "web", "shop/db:80", false, "no pod default/web has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME); is shop/web meant?"},
+		{"another namespace", "web", "shop/db:80", false, "no pod default/web has its own IP address (finished pods have none, and host-network pods that of their node); is shop/web meant?"},
 		{"address as the destination that is none", "shop/web", "300.0.0.1:80", false, "300.0.0.1 is not an IP address"},
 		{"address as the source that is none", "10.0.0.256", "shop/web:80", false, "10.0.0.256 is not an IP address"},
 		{"name outside of the cluster", "shop/web", "example.com:443", false,
-			"no pod or Service default/example.com has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME); names outside of the cluster are not resolved: give the address"},
-		{"name with dots in a namespace", "shop/web", "shop/v1.2.3:443", false, "no pod or Service shop/v1.2.3 has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME)"},
+			"no pod or Service default/example.com has its own IP address (finished pods have none, and host-network pods that of their node); names outside of the cluster are not resolved: give the address"},
+		{"name with dots in a namespace", "shop/web", "shop/v1.2.3:443", false, "no pod or Service shop/v1.2.3 has its own IP address (finished pods have none, and host-network pods that of their node)"},
 		{"misspelt", "shop/wbe", "shop/db:80", false, "is shop/web meant?"},
 		{"misspelt namespace", "shpo/web", "shop/db:80", false, "is shop/web meant?"},
-		{"misspelt Service", "shop/web", "shop/idel:80", false, "no pod or Service shop/idel has its own IP address (finished pods have none, and host-network pods that of their node: node/NAME); is shop/idle meant?"},
+		{"misspelt Service", "shop/web", "shop/idel:80", false, "no pod or Service shop/idel has its own IP address (finished pods have none, and host-network pods that of their node); is shop/idle meant?"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := explain.ParseRequest(test.src, test.dst)

@@ -135,13 +135,24 @@ func (l lookup) named(n name, orService bool) (found, error) {
 	return l.pods(text, pods...)
 }
 
-// withoutAddress says which pods are no endpoints. Which node a host-network pod is on is not kept.
-const withoutAddress = "finished pods have none, and host-network pods that of their node: node/NAME"
+// withoutAddress says which pods are no endpoints.
+const withoutAddress = "finished pods have none, and host-network pods that of their node"
+
+// ofHost says that a pod is in the network of a node, which policy judges in its place.
+func (l lookup) ofHost(pod model.EndpointID, node string) error {
+	if addrs, _ := l.graph.NodeAddrs(node); len(addrs) == 0 {
+		return fmt.Errorf("pod %s is in the network of its node %s, of which no object with an address is known: give the node's address in its place", pod, node)
+	}
+	return fmt.Errorf("pod %s is in the network of its node and has its addresses: give node/%s in its place", pod, node)
+}
 
 // pod finds one pod by its name or by how only its name begins.
 func (l lookup) pod(n name, orService bool) (found, error) {
 	if _, ok := l.graph.FindEndpoint(n.pod()); ok {
 		return l.pods(n.pod().String(), n.pod())
+	}
+	if node := l.graph.HostOf(n.pod()); node != "" {
+		return found{}, l.ofHost(n.pod(), node)
 	}
 	what := "no pod "
 	if orService && n.kind == "" {

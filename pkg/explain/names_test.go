@@ -179,8 +179,8 @@ func TestNamesThatSeveralHaveAreRefused(t *testing.T) {
 	s := stateOf(t, workloads())
 	for src, want := range map[string]string{
 		"shop/api":        "no pod shop/api; the names of 3 pods begin with it: shop/api-6d5f7c-abcde, shop/api-6d5f7c-fghij, shop/api-gateway-77c6-abcde; give one of them, or deploy/NAME for all pods of a workload",
-		"deploy/api":      "Deployment default/api has no pod with its own IP address (finished pods have none, and host-network pods that of their node: node/NAME); is shop/api-6d5f7c-abcde, shop/api-6d5f7c-fghij or shop/api-gateway-77c6-abcde meant?",
-		"shop/deploy/log": "Deployment shop/log has no pod with its own IP address (finished pods have none, and host-network pods that of their node: node/NAME)",
+		"deploy/api":      "Deployment default/api has no pod with its own IP address (finished pods have none, and host-network pods that of their node); is shop/api-6d5f7c-abcde, shop/api-6d5f7c-fghij or shop/api-gateway-77c6-abcde meant?",
+		"shop/deploy/log": "Deployment shop/log has no pod with its own IP address (finished pods have none, and host-network pods that of their node)",
 	} {
 		r, err := explain.ParseRequest(src, "shop/db-0:1")
 		if err != nil {

@@ -118,7 +118,7 @@ func (l *linter) last(u model.Update) {
 			delete(l.policies, u.Key)
 		}
 	case model.EndpointUpdate:
-		if l.endpoints[u.ID] = u.Endpoint; u.Endpoint == nil {
+		if l.endpoints[u.ID] = u.Endpoint; u.Endpoint == nil || u.Endpoint.HostNetwork {
 			delete(l.endpoints, u.ID)
 		}
 	case model.NodeUpdate:

@@ -80,6 +80,9 @@ type Endpoint struct {
 	// Unconfirmed: Addrs are what an annotation says. They count on the endpoint's own node only, which knows whether it
 	// delivers them to Iface.
 	Unconfirmed bool
+	// HostNetwork: it is a pod in the network of its node, which is no endpoint to policy. It has a Node and nothing else, so that people who
+	// ask about the pod are referred to the node.
+	HostNetwork bool
 }
 
 // UnownableReason returns why no endpoint can own an address (D-19), such as "a loopback address"; empty if one can.

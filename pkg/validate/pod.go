@@ -54,10 +54,14 @@ type Pods struct {
 }
 
 // Pod returns the workload endpoint of a pod (semantics §13). The Endpoint of the update is nil for a pod that is no endpoint
-// now: not scheduled, in the network of its host, finished, or without an address.
+// now: not scheduled, finished, or without an address; of one in the network of its host it says just that.
 func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 	update := model.EndpointUpdate{ID: model.WorkloadID(p.Namespace, p.Name)}
-	if p.Spec.NodeName == "" || p.Spec.HostNetwork || c.Annotator.isFinished(p) {
+	if p.Spec.NodeName == "" || c.Annotator.isFinished(p) {
+		return update, nil, true
+	}
+	if p.Spec.HostNetwork {
+		update.Endpoint = &model.Endpoint{Node: p.Spec.NodeName, HostNetwork: true}
 		return update, nil, true
 	}
 	rep := Report{ref: Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}}

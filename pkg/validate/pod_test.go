@@ -88,13 +88,18 @@ func TestPodWithTheOldFieldOfItsServiceAccount(t *testing.T) {
 }
 
 func TestPodThatIsNoEndpoint(t *testing.T) {
-	tests := map[string]struct{ old, new string }{
-		"not scheduled":         {"nodeName: n1", "nodeName: ''"},
-		"in the host's network": {"nodeName: n1", "nodeName: n1\n  hostNetwork: true"},
-		"succeeded":             {"phase: Running", "phase: Succeeded"},
-		"failed":                {"phase: Running", "phase: Failed"},
-		"without an address":    {podText[strings.Index(podText, "status:"):], "status: {phase: Pending}\n"},
-		"deleted, address released by CNI": {"name: web-1", "name: web-1\n  deletionTimestamp: 2026-01-02T03:04:05Z\n" +
+	status := podText[strings.Index(podText, "status:"):]
+	tests := map[string]struct {
+		old, new string
+		endpoint *model.Endpoint
+	}{
+		"not scheduled":                   {old: "nodeName: n1", new: "nodeName: ''"},
+		"in the host's network":           {"nodeName: n1", "nodeName: n1\n  hostNetwork: true", &model.Endpoint{Node: "n1", HostNetwork: true}},
+		"in the host's network, finished": {old: status, new: "  hostNetwork: true\nstatus: {phase: Failed}\n"},
+		"succeeded":                       {old: "phase: Running", new: "phase: Succeeded"},
+		"failed":                          {old: "phase: Running", new: "phase: Failed"},
+		"without an address":              {old: status, new: "status: {phase: Pending}\n"},
+		"deleted, address released by CNI": {old: "name: web-1", new: "name: web-1\n  deletionTimestamp: 2026-01-02T03:04:05Z\n" +
 			"  annotations: {cni.projectcalico.org/podIP: ''}"},
 	}
 	for name, tt := range tests {
@@ -103,7 +108,7 @@ func TestPodThatIsNoEndpoint(t *testing.T) {
 			if text == podText {
 				t.Fatal("the text is unchanged")
 			}
-			want := model.EndpointUpdate{ID: model.WorkloadID("shop", "web-1")}
+			want := model.EndpointUpdate{ID: model.WorkloadID("shop", "web-1"), Endpoint: tt.endpoint}
 			if diff := cmp.Diff(model.Update(want), kinds.Table(Pods{Annotator: CalicoAnnotator}).Parse("dir/a.yaml", []byte(text))[0].Updates[0], compare); diff != "" {
 				t.Errorf("update (-want +got):\n%s", diff)
 			}

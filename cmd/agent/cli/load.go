@@ -77,7 +77,7 @@ func directoryEndpoints(ctx context.Context, dir string) []inspect.EndpointRow {
 	}
 	var rows []inspect.EndpointRow
 	for _, u := range m.updates {
-		if pod, ok := u.(model.EndpointUpdate); ok && pod.Endpoint != nil {
+		if pod, ok := u.(model.EndpointUpdate); ok && pod.Endpoint != nil && !pod.Endpoint.HostNetwork {
 			rows = append(rows, inspect.EndpointRow{Namespace: pod.ID.Namespace, Name: pod.ID.Name})
 		}
 	}
