@@ -43,7 +43,7 @@ test-nft-attacks: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 30m ./test/e2e/hostile -run '$(NFT_HOSTILE)'
 
 AGENTS = TestNetworkPolicy|TestEgress|TestUnknown|TestSpoofed|TestFragments|TestAddress|TestServices|TestRevoked|TestKept|TestReplies|TestICMP|TestAgentKilledAndRestarted|TestPolicyChanges|TestMonitors|TestAStaged
-HOSTILE = TwoPodsCannot|AHelper|AnError|EchoRequests|Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAddress|ALostClaim|Fragments|PodsSend|ConnectionsToTheNode|ManyNumbers|ATunnel|ANewPod|Disguises|ErrorsAbout|ANode|TheNode|AnExternal|ClosedEgress|Annotations|Manifests|AnAnswer|PoliciesOfOneTenant|ErrorsOfTheNode|HalfADatagram|NodesFollow|AnAuthentication|Listed|Fuzzing|TheRoute|AnotherBackend|KeptFlows|ARevoked|APacketThatIsNotTranslated|ResetsCarry|AFlowByAnUnknown|AStormOf|ClaimsInALoop
+HOSTILE = TwoPodsCannot|AHelper|AnError|EchoRequests|Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAddress|ALostClaim|Fragments|PodsSend|ConnectionsToTheNode|ManyNumbers|ATunnel|ANewPod|Disguises|ErrorsAbout|ANode|TheNode|AnExternal|ClosedEgress|Annotations|Manifests|AnAnswer|AnswersTo|PoliciesOfOneTenant|ErrorsOfTheNode|HalfADatagram|NodesFollow|AnAuthentication|Listed|Fuzzing|TheRoute|AnotherBackend|KeptFlows|ARevoked|APacketThatIsNotTranslated|ResetsCarry|AFlowByAnUnknown|AStormOf|ClaimsInALoop
 
 # Attacks whose outcome depends on what the chains say: `make test-nft-attacks NFT_HOSTILE='$(HOSTILE)'` plays the others, too, in 6 to 10 minutes.
 NFT_HOSTILE = ATunnel|ANodeThat|TheNodeTakes|TheNodeDoesNotOpenWhat|ClosedEgress|ForgedErrors|Fragments|ARevokedConnectionToAService|AForeignMark|ANewPod|ErrorsAbout|AServiceAddress|Disguises

@@ -53,7 +53,9 @@ static __always_inline int nf_drop(__u32 ifindex, int reason, enum hook hook, __
 #define NF_JUDGE 1 /* egress is to be judged */
 #define NF_ASK 2   /* it must be one that the node wants */
 #define NF_WORKLOAD 4
-#define NF_BACK 8   /* it goes back to the interface that it came from */
+#define NF_BACK 8 /* it goes back to the interface that it came from */
+#define NF_ANSWER \
+	16 /* to the node, and from_pod may have judged it as an answer that the kernel's conntrack does not find it to be */
 #define NF_INDEX 32 /* bits to shift */
 
 /* Whether a packet goes to a link-local address of IPv6. The pod is alone on its link, so a packet that goes back there finds nothing. The
@@ -77,6 +79,19 @@ static __always_inline bool wanted_unfollowed(struct pkt *p)
 		return p->l4 >> 8 >= 133 && p->l4 >> 8 <= 136;
 	e = ct_find(&p->t);
 	return e && (e->flags & CT_FROM_HOST) && !from_opener(&p->t, e);
+}
+
+/* Whether from_pod has judged a packet to the node as an answer of a flow that somebody else than the node has opened: a client to whom the
+ * node has given its address and one of its ports. The kernel's conntrack does not know that flow any more, so the packet is translated no
+ * more and goes to whoever has the port on the node. Global, so that the verifier walks it once. */
+__noinline int answers_another(const struct pkt *p)
+{
+	struct ct_entry *e;
+
+	if (!p)
+		return 1;
+	e = ct_find(&p->t);
+	return e && !(e->flags & CT_FROM_HOST) && !from_opener(&p->t, e);
 }
 
 /* Whether from_pod has judged a packet with a mark, and not put it off. */
@@ -126,7 +141,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 		return nf_drop(ifindex, -DROP_NO_ENDPOINT, FROM_POD, skb->len);
 	if (cfg.host_drop && (what & NF_ASK) && !wanted_unfollowed(&p))
 		return nf_drop(ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
-	if (!(what & NF_JUDGE))
+	if (!(what & NF_JUDGE) && !((what & NF_ANSWER) && answers_another(&p)))
 		return NF_ACCEPT;
 	/* from_pod has judged it by the flow that it quotes. IPVS sends an error on only if it is about a connection of its own. */
 	if ((p.flags & PKT_ICMP_ERROR) && by_ipvs(skb) && is_judged(skb->mark))
@@ -295,7 +310,7 @@ __noinline __u64 precheck(struct bpf_nf_ctx *ctx)
 	unsigned long nfct = skb->_nfct;
 	enum kernel_ct word = kernel_ct(nfct);
 	__u32 mark = skb->mark & (cfg.mark_seen | cfg.mark_judge);
-	bool ipvs = by_ipvs(skb), judge;
+	bool ipvs = by_ipvs(skb), judge, answer;
 	__u32 ask = 0;
 
 	if (state->hook == NF_INET_LOCAL_OUT) {
@@ -324,12 +339,14 @@ __noinline __u64 precheck(struct bpf_nf_ctx *ctx)
 	}
 	judge = (ipvs && word != KERNEL_CT_REPLY) || to_be_judged(skb, mark, word, nfct) ||
 		translated_back(state, nfct);
-	if (!judge && !ask && in != out && word != KERNEL_CT_NEW && word != KERNEL_CT_NONE) /* the usual case */
+	answer = to_host && mark == cfg.mark_seen && word != KERNEL_CT_REPLY;
+	if (!judge && !ask && !answer && in != out && word != KERNEL_CT_NEW &&
+	    word != KERNEL_CT_NONE) /* the usual case */
 		return NF_ACCEPT;
 	if (!is_workload(in))
 		return NF_ACCEPT;
 	return (__u64)(__u32)in->ifindex << NF_INDEX | NF_WORKLOAD | ask | (judge ? NF_JUDGE : 0) |
-	       (in == out ? NF_BACK : 0);
+	       (in == out ? NF_BACK : 0) | (answer ? NF_ANSWER : 0);
 }
 
 /* Whether the kernel's conntrack has translated a packet that it follows so that it is to be judged: an answered packet that from_pod did
@@ -393,5 +410,5 @@ static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 	ep = ready_endpoint(ifindex);
 	if (!ep)
 		return early_nd(ctx) ? NF_ACCEPT : nf_drop(ifindex, -DROP_NO_ENDPOINT, FROM_POD, ctx->skb->len);
-	return r & (NF_JUDGE | NF_ASK | NF_BACK) ? judge_present(ctx, ep, r) : NF_ACCEPT;
+	return r & (NF_JUDGE | NF_ASK | NF_BACK | NF_ANSWER) ? judge_present(ctx, ep, r) : NF_ACCEPT;
 }

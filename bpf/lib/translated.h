@@ -193,7 +193,8 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 	if (!e.egress) {
 		bool goes_on = p->t.proto == PROTO_TCP && !(p->tcp & TCP_SYN);
 
-		if (old && ct_is(orig, old)) {
+		/* A flow that another one has opened to the pod is not the one that is denied. */
+		if (old && from_opener(orig, old) && ct_is(orig, old)) {
 			if (goes_on)
 				old->state |= CT_REVOKED;
 			else
