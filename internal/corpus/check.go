@@ -21,6 +21,11 @@ type Check struct {
 	SrcEndpoint, DstEndpoint *model.EndpointID
 	// FurtherSource says that the packet's source is not the endpoint's own (semantics §15).
 	FurtherSource bool
+	// NodePort says that the outside address Client sends the packet to a NodePort of a node. Packet is what becomes of it: of a
+	// masqueraded one the source is the node Masquerade, otherwise Client.
+	NodePort   bool
+	Client     netip.Addr
+	Masquerade string
 	// FromHost says that the node of the destination endpoint itself sends the packet.
 	FromHost bool
 
@@ -127,8 +132,12 @@ type end struct {
 	host bool
 	id   model.EndpointID // of a pod
 	port uint16
-	set  bool // a port is given
+	set  bool   // a port is given
+	by   string // of an address: the node whose NodePort it sends to, or localNode; "": directly
 }
+
+// localNode is the NodePort of the destination's own node that keeps the source: that of a Service with externalTrafficPolicy Local.
+const localNode = "local"
 
 func (cl cluster) packet(c *Check, src, dst string) error {
 	s, rest, err := parseEnd(src)
@@ -163,7 +172,28 @@ func (cl cluster) packet(c *Check, src, dst string) error {
 		c.DstEndpoint = &d.id
 		c.FromHost = s.host && (s.node == "" || s.node == cl.endpoints[d.id].Node)
 	}
-	return nil
+	return c.nodePort(cl, s, d)
+}
+
+// nodePort fills in what is said of a NodePort. Its node may choose another source port, so the line says none.
+func (c *Check) nodePort(cl cluster, s, d end) error {
+	if d.by != "" {
+		return fmt.Errorf("%q: a NodePort stands with the source", d.text)
+	}
+	if s.by == "" {
+		return nil
+	}
+	if c.DstEndpoint == nil || s.set || c.Packet.Protocol != model.ProtoTCP && c.Packet.Protocol != model.ProtoUDP {
+		return fmt.Errorf("%q: by a NodePort TCP or UDP comes to a pod, from no port that is known", s.text)
+	}
+	c.NodePort, c.Client = true, c.Packet.Src
+	if s.by == localNode {
+		return nil
+	}
+	c.Masquerade = s.by
+	var err error
+	c.Packet.Src, err = cl.address(end{text: s.text, host: true, node: s.by}, d, c.Client.Is6())
+	return err
 }
 
 // protocol fills in protocol, ports and ICMP fields.
@@ -207,7 +237,7 @@ func (c *Check) protocol(text string, isV6 bool, s, d end) error {
 }
 
 // parseEnd reads "ns/pod", "ns/pod=10.0.0.1" (a further source), "host", "host=node", "10.0.0.1" or "[fd00::1]", each with an
-// optional ":port", and returns what follows.
+// optional ":port", or an address with "@node", and returns what follows.
 func parseEnd(text string) (end, string, error) {
 	e := end{text: text}
 	rest := text
@@ -219,7 +249,7 @@ func parseEnd(text string) (end, string, error) {
 		}
 		e.addr, rest = a, after
 	} else {
-		cut := strings.IndexAny(text+"/", ":/")
+		cut := strings.IndexAny(text+"/", ":/@")
 		word := text[:cut]
 		if a, err := netip.ParseAddr(word); err == nil {
 			e.addr = a
@@ -237,6 +267,12 @@ func parseEnd(text string) (end, string, error) {
 			cut += 1 + n
 		}
 		rest = text[min(cut, len(text)):]
+	}
+	if by, ok := strings.CutPrefix(rest, "@"); ok && e.addr.IsValid() {
+		e.by, rest = by, ""
+		if by == "" {
+			return e, "", fmt.Errorf("%q names no node", text)
+		}
 	}
 	if after, ok := strings.CutPrefix(rest, ":"); ok {
 		number, _, _ := strings.Cut(after, "/")

@@ -72,6 +72,12 @@ func TestCheckIsReadAsWritten(t *testing.T) {
 			Packet: packet("fd00:192::1", "fd00::1", 6, 40000, 80), DstEndpoint: web, FromHost: true, Allow: true}},
 		{"host=n2 -> shop/web:80/tcp allow", Check{
 			Packet: packet("192.168.0.2", "10.0.0.1", 6, 40000, 80), DstEndpoint: web, Allow: true}},
+		{"203.0.113.5@n1 -> shop/web:80/tcp deny", Check{Packet: packet("192.168.0.1", "10.0.0.1", 6, 40000, 80), DstEndpoint: web,
+			NodePort: true, Client: netip.MustParseAddr("203.0.113.5"), Masquerade: "n1"}},
+		{"[2001:db8::1]@n1 -> shop/web:53/udp deny", Check{Packet: packet("fd00:192::1", "fd00::1", 17, 40000, 53), DstEndpoint: web,
+			NodePort: true, Client: netip.MustParseAddr("2001:db8::1"), Masquerade: "n1"}},
+		{"203.0.113.5@local -> shop/web:80/tcp deny", Check{Packet: packet("203.0.113.5", "10.0.0.1", 6, 40000, 80), DstEndpoint: web,
+			NodePort: true, Client: netip.MustParseAddr("203.0.113.5")}},
 		{"shop/db -> host=n1:22/tcp allow", Check{
 			Packet: packet("10.0.0.2", "192.168.0.1", 6, 40000, 22), SrcEndpoint: db, Allow: true}},
 		{"shop/web -> shop/db/udplite deny egress a#egress[0] passed b,c ingress d logged - # why", Check{
@@ -108,6 +114,13 @@ func TestCheckThatMakesNoSenseIsAnError(t *testing.T) {
 		"shop/web -> shop/db/proto:256 allow",
 		"shop/web -> shop/db:53/udp/v6 allow",
 		"1.2.3.4 -> [2001:db8::1]:1/tcp allow",
+		"1.2.3.4@n3 -> shop/db:1/tcp allow",
+		"1.2.3.4@n1:5 -> shop/db:1/tcp allow",
+		"1.2.3.4@ -> shop/db:1/tcp allow",
+		"1.2.3.4@n1 -> shop/db:1/sctp allow",
+		"1.2.3.4@n1 -> host:1/tcp allow",
+		"shop/web@n1 -> shop/db:1/tcp allow",
+		"shop/web -> 1.2.3.4@n1:1/tcp allow",
 		"host -> 1.2.3.4:1/tcp allow",
 		"host=n3 -> shop/db:1/tcp allow",
 		"1.2.3.4 -> shop/db:1/tcp allow egress x",
@@ -166,7 +179,7 @@ func TestEveryPartOfAVerdictIsCompared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	probe := Probe{*c.Checks[0].SrcEndpoint, model.Egress, c.Checks[0].Packet}
+	probe := Probe{Endpoint: *c.Checks[0].SrcEndpoint, Direction: model.Egress, Packet: c.Checks[0].Packet}
 	id := model.RuleID{Point: model.AtRule, Policy: model.PolicyKey{Name: "x"}}
 	for name, change := range map[string]func(*model.Verdict){
 		"allow":  func(v *model.Verdict) { v.Allow = true },

@@ -104,6 +104,15 @@ func (c *Compiled) Finish() error {
 
 // Judge implements Engine.
 func (c *Compiled) Judge(id model.EndpointID, dir model.Direction, pkt model.Packet) (model.Verdict, error) {
+	return c.judge(id, dir, pkt, true)
+}
+
+// JudgeForwarded implements Engine.
+func (c *Compiled) JudgeForwarded(id model.EndpointID, dir model.Direction, pkt model.Packet) (model.Verdict, error) {
+	return c.judge(id, dir, pkt, false)
+}
+
+func (c *Compiled) judge(id model.EndpointID, dir model.Direction, pkt model.Packet, byNode bool) (model.Verdict, error) {
 	n := c.nodes[c.nodeOf[id]]
 	if n == nil {
 		return model.Verdict{}, fmt.Errorf("endpoint %s is on no node", id)
@@ -119,7 +128,7 @@ func (c *Compiled) Judge(id model.EndpointID, dir model.Direction, pkt model.Pac
 	remote, table := src, b.Ingress
 	if dir == model.Egress {
 		remote, table = dst, b.Egress
-	} else if src.Flags&classes.AddrFlags(bpf.AddrHost) != 0 {
+	} else if byNode && src.Flags&classes.AddrFlags(bpf.AddrHost) != 0 {
 		return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtHost, Direction: dir}}, nil
 	}
 	t := n.tables[table]

@@ -175,6 +175,21 @@ func (k *Kernel) diffSets(now, ch map[model.SetID]*model.SetChange) {
 
 // Judge implements Engine.
 func (k *Kernel) Judge(id model.EndpointID, dir model.Direction, pkt model.Packet) (model.Verdict, error) {
+	from, unjudged := k.origin(id, dir, pkt)
+	return k.judge(id, dir, pkt, from, unjudged)
+}
+
+// JudgeForwarded implements Engine.
+func (k *Kernel) JudgeForwarded(id model.EndpointID, dir model.Direction, pkt model.Packet) (model.Verdict, error) {
+	from, unjudged := k.origin(id, dir, pkt)
+	if unjudged == model.AtHost {
+		from, unjudged = testIfindex+1, 0
+	}
+	return k.judge(id, dir, pkt, from, unjudged)
+}
+
+// judge runs a program for a packet from an interface. unjudged is why no policy is asked about it, if none is.
+func (k *Kernel) judge(id model.EndpointID, dir model.Direction, pkt model.Packet, from uint32, unjudged model.Point) (model.Verdict, error) {
 	entry, ok := k.dp.Kernel(id)
 	if !ok {
 		return model.Verdict{}, fmt.Errorf("endpoint %s is not in the kernel", id)
@@ -194,7 +209,6 @@ func (k *Kernel) Judge(id model.EndpointID, dir model.Direction, pkt model.Packe
 	if err := k.dp.SetKernel(entry); err != nil {
 		return model.Verdict{}, err
 	}
-	from, unjudged := k.origin(id, dir, pkt)
 	allow, err := k.run(dir, pkt, from)
 	if err != nil {
 		return model.Verdict{}, err

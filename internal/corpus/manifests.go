@@ -56,10 +56,11 @@ const (
 	// Of directories alone.
 	UnplayedStored = "is as a datastore has it: a directory's object of this kind is rejected"
 	// Of clusters alone.
-	UnplayedUnknown = "has a field that is not known: with it a cluster's object is in force in part, or refused"
-	UnplayedReply   = "has an echo reply to no request, which kube-proxy's rules drop"
-	UnplayedProfile = "has a Profile, which no cluster serves"
-	UnplayedSlice   = "has an EndpointSlice of a Service that the cluster has with others"
+	UnplayedUnknown  = "has a field that is not known: with it a cluster's object is in force in part, or refused"
+	UnplayedReply    = "has an echo reply to no request, which kube-proxy's rules drop"
+	UnplayedProfile  = "has a Profile, which no cluster serves"
+	UnplayedNodePort = "has a NodePort, which hosts_test.go has there"
+	UnplayedSlice    = "has an EndpointSlice of a Service that the cluster has with others"
 )
 
 // Unplayed says why the case cannot be played with real packets, from a directory or, if cluster says so, on a cluster;
@@ -82,6 +83,8 @@ func (c Case) Unplayed(cluster bool) string {
 		return UnplayedReply
 	case cluster && has(func(d Document) bool { return d.Kind == "Profile" }):
 		return UnplayedProfile
+	case cluster && slices.ContainsFunc(c.Checks, func(k Check) bool { return k.NodePort }):
+		return UnplayedNodePort
 	case cluster && has(func(d Document) bool { return d.Kind == "EndpointSlice" }):
 		return UnplayedSlice
 	}

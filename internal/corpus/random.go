@@ -109,6 +109,7 @@ type Probe struct {
 	Endpoint  model.EndpointID
 	Direction model.Direction
 	Packet    model.Packet
+	Forwarded bool // no node has made the packet, though its source may be one's address
 }
 
 // Line is the probe as a line of expect.
@@ -149,7 +150,7 @@ func probe(id model.EndpointID, dir model.Direction, pkt model.Packet, src, dst 
 	if !isICMP {
 		pkt.ICMPType, pkt.ICMPCode = 0, 0
 	}
-	return Probe{id, dir, pkt}
+	return Probe{Endpoint: id, Direction: dir, Packet: pkt}
 }
 
 var (

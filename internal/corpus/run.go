@@ -20,6 +20,8 @@ type Engine interface {
 	// Judge answers for one endpoint and direction. The packet's own side is an address of that endpoint. An error
 	// means that there is no answer, and fails the test.
 	Judge(model.EndpointID, model.Direction, model.Packet) (model.Verdict, error)
+	// JudgeForwarded is Judge for a packet that no node has made, though it may have the address of one.
+	JudgeForwarded(model.EndpointID, model.Direction, model.Packet) (model.Verdict, error)
 }
 
 // Oracle is internal/oracle as an Engine. The zero value is ready for Load.
@@ -39,6 +41,19 @@ func (o *Oracle) Judge(id model.EndpointID, dir model.Direction, pkt model.Packe
 	return o.cluster.Judge(id, dir, pkt), nil
 }
 
+// JudgeForwarded implements Engine. It never fails.
+func (o *Oracle) JudgeForwarded(id model.EndpointID, dir model.Direction, pkt model.Packet) (model.Verdict, error) {
+	return o.cluster.JudgeForwarded(id, dir, pkt), nil
+}
+
+// judge is the engine's answer for a packet.
+func judge(e Engine, p Probe) (model.Verdict, error) {
+	if p.Forwarded {
+		return e.JudgeForwarded(p.Endpoint, p.Direction, p.Packet)
+	}
+	return e.Judge(p.Endpoint, p.Direction, p.Packet)
+}
+
 // Run judges every check of every case with the oracle and with the given engines, one subtest per case and engine.
 // Each must give the expected answer, and the same verdict as the oracle in all of its parts. Where a case is of
 // Kubernetes objects only, oracle.Kubernetes must agree as well; with Calico's, oracle.Objects.
@@ -51,10 +66,10 @@ func Run(t *testing.T, cases []Case, engines ...Engine) {
 			}
 			t.Run(reference.Name(), func(t *testing.T) { c.run(t, reference, reference) })
 			if c.Kubernetes != nil {
-				t.Run("kubernetes", func(t *testing.T) { c.runObjects(t, c.Kubernetes.Allows) })
+				t.Run("kubernetes", func(t *testing.T) { c.runObjects(t, c.Kubernetes) })
 			}
 			if c.Objects != nil {
-				t.Run("objects", func(t *testing.T) { c.runObjects(t, c.Objects.Allows) })
+				t.Run("objects", func(t *testing.T) { c.runObjects(t, c.Objects) })
 			}
 			for _, e := range engines {
 				t.Run(e.Name(), func(t *testing.T) {
@@ -73,7 +88,8 @@ func (c *Case) run(t *testing.T, e Engine, reference *Oracle) {
 		check := &c.Checks[i]
 		allow := true
 		for _, leg := range check.legs() {
-			got, err := e.Judge(leg.id, leg.dir, check.Packet)
+			probe := Probe{leg.id, leg.dir, check.Packet, check.NodePort}
+			got, err := judge(e, probe)
 			if err != nil {
 				t.Errorf("%s:%d: %s: %s: %s of %s: %v", check.File, check.Line, check.Text, e.Name(), leg.dir, leg.id, err)
 				continue
@@ -82,10 +98,10 @@ func (c *Case) run(t *testing.T, e Engine, reference *Oracle) {
 			if diff := leg.want.diff(got); diff != "" {
 				t.Errorf("%s:%d: %s\n%s, %s of %s:\n%s", check.File, check.Line, check.Text, e.Name(), leg.dir, leg.id, diff)
 			}
-			if diff := reference.stagedDiff(e, Probe{leg.id, leg.dir, check.Packet}, got.Allow); diff != "" {
+			if diff := reference.stagedDiff(e, probe, got.Allow); diff != "" {
 				t.Errorf("%s:%d: %s\n%s, %s of %s: %s", check.File, check.Line, check.Text, e.Name(), leg.dir, leg.id, diff)
 			}
-			want, _ := reference.Judge(leg.id, leg.dir, check.Packet)
+			want, _ := judge(reference, probe)
 			if diff := Diff(want, got); diff != "" {
 				t.Errorf("%s:%d: %s\n%s, %s of %s, against the oracle (-oracle +%s):\n%s",
 					check.File, check.Line, check.Text, e.Name(), leg.dir, leg.id, e.Name(), diff)
@@ -97,11 +113,20 @@ func (c *Case) run(t *testing.T, e Engine, reference *Oracle) {
 	}
 }
 
-// runObjects judges the checks by an evaluator that works on the objects as they are written.
-func (c *Case) runObjects(t *testing.T, allows func(model.EndpointID, model.Direction, model.Packet) bool) {
+// evaluator works on the objects as they are written.
+type evaluator interface {
+	Allows(model.EndpointID, model.Direction, model.Packet) bool
+	AllowsForwarded(model.EndpointID, model.Direction, model.Packet) bool
+}
+
+// runObjects judges the checks by an evaluator.
+func (c *Case) runObjects(t *testing.T, by evaluator) {
 	for i := range c.Checks {
 		check := &c.Checks[i]
-		allow := true
+		allow, allows := true, by.Allows
+		if check.NodePort {
+			allows = by.AllowsForwarded
+		}
 		for _, leg := range check.legs() {
 			allow = allows(leg.id, leg.dir, check.Packet) && allow
 		}

@@ -20,7 +20,7 @@ func TestUnplayedCasesAreListed(t *testing.T) {
 	var rows strings.Builder
 	played := len(cases)
 	for _, where := range []string{"anywhere", "from a directory", "on a cluster"} {
-		for _, why := range []string{UnplayedModel, UnplayedEndpoint, UnplayedSource, UnplayedStored, UnplayedUnknown, UnplayedReply, UnplayedProfile, UnplayedSlice} {
+		for _, why := range []string{UnplayedModel, UnplayedEndpoint, UnplayedSource, UnplayedStored, UnplayedUnknown, UnplayedReply, UnplayedProfile, UnplayedNodePort, UnplayedSlice} {
 			var names []string
 			for _, c := range cases {
 				directory, cluster := c.Unplayed(false), c.Unplayed(true)

@@ -34,13 +34,19 @@ type Kubernetes struct {
 // network, has no say and the answer is false.
 func (k *Kubernetes) Allows(id model.EndpointID, dir model.Direction, pkt model.Packet) bool {
 	pod := k.pod(id)
+	if pod != nil && dir == model.Ingress && k.isOfNode(pod.Spec.NodeName, pkt.Src) {
+		return true
+	}
+	return k.AllowsForwarded(id, dir, pkt)
+}
+
+// AllowsForwarded is Allows for a packet that no node has made, though it may have the address of one.
+func (k *Kubernetes) AllowsForwarded(id model.EndpointID, dir model.Direction, pkt model.Packet) bool {
+	pod := k.pod(id)
 	if pod == nil {
 		return false
 	}
 	if k.has(pod, pkt.Src) && k.has(pod, pkt.Dst) {
-		return true
-	}
-	if dir == model.Ingress && k.isOfNode(pod.Spec.NodeName, pkt.Src) {
 		return true
 	}
 	if v := k.clusterTier(v1alpha2.AdminTier, pod, dir, pkt); v != undecided {

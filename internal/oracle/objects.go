@@ -143,11 +143,20 @@ type ranked struct {
 // endpoint that is not known, or not on the pod network, has no say and the answer is false.
 func (o *Objects) Allows(id model.EndpointID, dir model.Direction, pkt model.Packet) bool {
 	o.others = o.workloadDeclares
+	if e := o.endpointOf(id); e != nil && dir == model.Ingress && o.isOfNode(e.node, pkt.Src) {
+		return true
+	}
+	return o.AllowsForwarded(id, dir, pkt)
+}
+
+// AllowsForwarded is Allows for a packet that no node has made, though it may have the address of one.
+func (o *Objects) AllowsForwarded(id model.EndpointID, dir model.Direction, pkt model.Packet) bool {
+	o.others = o.workloadDeclares
 	e := o.endpointOf(id)
 	switch {
 	case e == nil:
 		return false
-	case e.owns(pkt.Src) && e.owns(pkt.Dst), dir == model.Ingress && o.isOfNode(e.node, pkt.Src):
+	case e.owns(pkt.Src) && e.owns(pkt.Dst):
 		return true
 	}
 	isolating := o.isolating(e, dir)

@@ -106,15 +106,24 @@ func (c *Cluster) Endpoints() []model.EndpointID {
 //
 // What is not policy is not judged here: connection state, anti-spoofing, and encapsulation from workloads.
 func (c *Cluster) Judge(id model.EndpointID, dir model.Direction, pkt model.Packet) model.Verdict {
+	v := c.JudgeForwarded(id, dir, pkt)
+	if e, ok := c.endpoint(id); ok && v.By.Point != model.AtSelf && dir == model.Ingress {
+		if n := c.nodes[e.Node]; n != nil && slices.Contains(n.Addrs, pkt.Src) {
+			return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtHost, Direction: dir}}
+		}
+	}
+	return v
+}
+
+// JudgeForwarded is Judge for a packet that no node has made, though it may have the address of one: a node puts its own in the
+// place of the source of what comes by a NodePort (§15).
+func (c *Cluster) JudgeForwarded(id model.EndpointID, dir model.Direction, pkt model.Packet) model.Verdict {
 	e, ok := c.endpoint(id)
 	if !ok {
 		return model.Verdict{}
 	}
 	if c.has(e, pkt.Src) && c.has(e, pkt.Dst) {
 		return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtSelf, Direction: dir}}
-	}
-	if n := c.nodes[e.Node]; dir == model.Ingress && n != nil && slices.Contains(n.Addrs, pkt.Src) {
-		return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtHost, Direction: dir}}
 	}
 	return c.evaluate(e, dir, pkt)
 }

@@ -4,9 +4,14 @@ import "github.com/margay-project/margay/pkg/model"
 
 // JudgeStaged answers as Judge would if all staged policies were enforced (docs/policies.md, "Try a policy on live traffic").
 func (c *Cluster) JudgeStaged(id model.EndpointID, dir model.Direction, pkt model.Packet) model.Verdict {
+	return c.AsStaged().Judge(id, dir, pkt)
+}
+
+// AsStaged is the cluster if all staged policies were enforced.
+func (c *Cluster) AsStaged() *Cluster {
 	as := *c
 	as.asStaged = true
-	return as.Judge(id, dir, pkt)
+	return &as
 }
 
 // counts reports whether a policy that applies to an endpoint is one of those that decide. As if staged policies were enforced,

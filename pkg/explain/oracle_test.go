@@ -38,6 +38,16 @@ func (w *walker) Load(updates []model.Update) error {
 }
 
 func (w *walker) Judge(id model.EndpointID, d model.Direction, p model.Packet) (model.Verdict, error) {
+	v, err := w.JudgeForwarded(id, d, p)
+	if ep, _ := w.graph.FindEndpoint(id); err == nil && v.By.Point != model.AtSelf && d == model.Ingress {
+		if n := w.nodes[ep.Node]; n != nil && slices.Contains(n.Addrs, p.Src) {
+			return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtHost, Direction: d}}, nil
+		}
+	}
+	return v, err
+}
+
+func (w *walker) JudgeForwarded(id model.EndpointID, d model.Direction, p model.Packet) (model.Verdict, error) {
 	policy, ok := w.graph.LocalEndpoint(id)
 	if !ok {
 		return model.Verdict{}, fmt.Errorf("no policy of %s", id)
@@ -45,9 +55,6 @@ func (w *walker) Judge(id model.EndpointID, d model.Direction, p model.Packet) (
 	ep, _ := w.graph.FindEndpoint(id)
 	if slices.Contains(ep.Addrs, p.Src) && slices.Contains(ep.Addrs, p.Dst) {
 		return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtSelf, Direction: d}}, nil
-	}
-	if n := w.nodes[ep.Node]; d == model.Ingress && n != nil && slices.Contains(n.Addrs, p.Src) {
-		return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtHost, Direction: d}}, nil
 	}
 	if d == model.Egress {
 		return explain.Walk(policy.Egress, p, w.graph).Verdict, nil

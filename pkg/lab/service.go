@@ -19,6 +19,7 @@ type Service struct {
 	Addr     netip.AddrPort
 	Protocol string           // tcp, udp or sctp
 	Backends []netip.AddrPort // at least one, all of the family of Addr
+	Local    bool             // sources outside the pod prefixes are kept, as with externalTrafficPolicy Local
 }
 
 type serviceKey struct {
@@ -148,7 +149,9 @@ func (n *Node) serviceRules(v6 bool) (rules string, chains []string) {
 		chains = append(chains, s.chains()...)
 		top := s.chain("")
 		fmt.Fprintf(&b, "-A LAB-SERVICES -d %s -p %s --dport %d -j %s\n", s.Addr.Addr(), s.Protocol, s.Addr.Port(), top)
-		fmt.Fprintf(&b, "-A %s ! -s %s -j MARK --set-xmark 0x4000/0x4000\n", top, allPods(v6))
+		if !s.Local {
+			fmt.Fprintf(&b, "-A %s ! -s %s -j MARK --set-xmark 0x4000/0x4000\n", top, allPods(v6))
+		}
 		for i, backend := range s.Backends {
 			chain := s.chain(backend.String())
 			if left := len(s.Backends) - i; left > 1 {

@@ -49,3 +49,27 @@ func (s *stage) toItself(c corpus.Check) (at netip.AddrPort, ok bool, err error)
 		Addr: vip, Protocol: protocol, Backends: []netip.AddrPort{netip.AddrPortFrom(c.Packet.Dst, c.Packet.DstPort)},
 	})
 }
+
+// nodePort is one of a node, or of the destination's own that keeps the source.
+type nodePort struct {
+	node, protocol string
+	local          bool
+	to             netip.AddrPort
+}
+
+// byNodePort makes a node send what comes to a port of its own to the check's destination, from its own address unless it keeps the source.
+func (s *stage) byNodePort(c corpus.Check) (at netip.AddrPort, err error) {
+	k := nodePort{c.Masquerade, "tcp", c.Masquerade == "", netip.AddrPortFrom(c.Packet.Dst, c.Packet.DstPort)}
+	if c.Packet.Protocol == model.ProtoUDP {
+		k.protocol = "udp"
+	}
+	if k.local {
+		k.node = s.pods[*c.DstEndpoint].Node().Name()
+	}
+	if s.nodePorts[k] == 0 {
+		s.nodePorts[k] = uint16(30_000 + len(s.nodePorts))
+	}
+	n := s.nodes[k.node]
+	at = netip.AddrPortFrom(n.Addr(k.to.Addr().Is6()), s.nodePorts[k])
+	return at, n.SetService(lab.Service{Addr: at, Protocol: k.protocol, Backends: []netip.AddrPort{k.to}, Local: k.local})
+}

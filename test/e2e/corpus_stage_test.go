@@ -35,6 +35,8 @@ type stage struct {
 	before  []corpus.Document // of the last round
 	spent   []corpus.Document // policies of earlier rounds, which apply to no pod now
 	traffic sockets.Traffic
+
+	nodePorts map[nodePort]uint16
 }
 
 // Each node has a pod that no case knows of. Its policy shows what has been applied: a rule of it changes in each round,
@@ -77,7 +79,7 @@ func newStage(t *testing.T) *stage {
 	})
 	s := &stage{
 		lab: l, nodes: map[string]*lab.Node{}, pods: map[model.EndpointID]*lab.Pod{}, others: map[netip.Addr]bool{},
-		dir: t.TempDir(),
+		dir: t.TempDir(), nodePorts: map[nodePort]uint16{},
 	}
 	objects := stageObjects
 	flags := map[string][]string{"n2": {"--interpret", "--no-shortcut"}} // n1 has neither
@@ -103,7 +105,7 @@ status: {phase: Running, podIP: %[2]s}
 	if s.world, err = l.AddExternal("world"); err != nil {
 		t.Fatal(err)
 	}
-	s.traffic = sockets.Traffic{Host: s.host, World: s.world.Host, Service: s.toItself}
+	s.traffic = sockets.Traffic{Host: s.host, World: s.world.Host, Service: s.toItself, NodePort: s.byNodePort}
 	s.write(t, "a-stage", objects)
 	for _, a := range s.agents {
 		a.Start()
@@ -218,8 +220,8 @@ func (s *stage) plug(t *testing.T, c corpus.Case, checks []corpus.Check) {
 	}
 	others := map[netip.Addr]bool{}
 	for _, k := range checks {
-		for _, a := range []netip.Addr{k.Packet.Src, k.Packet.Dst} {
-			if !taken[a] {
+		for _, a := range []netip.Addr{k.Packet.Src, k.Packet.Dst, k.Client} {
+			if a.IsValid() && !taken[a] {
 				others[a] = true
 			}
 		}

@@ -40,6 +40,9 @@ type Traffic struct {
 	// that its packets are seen outside of it.
 	Service func(corpus.Check) (at netip.AddrPort, ok bool, err error)
 
+	// NodePort is where the check's client reaches the destination by the NodePort that the check is about.
+	NodePort func(corpus.Check) (netip.AddrPort, error)
+
 	servers   map[serverKey]io.Closer // nil: another one listens there
 	receivers map[receiverKey]*traffic.RawReceiver
 	tokens    uint64
@@ -112,6 +115,9 @@ func (t *Traffic) together(checks []corpus.Check, want func(corpus.Check) bool) 
 // prepare makes what the check's packet needs at its destination and returns the ways to send it.
 func (t *Traffic) prepare(c corpus.Check) ([]attempt, error) {
 	p := c.Packet
+	if c.NodePort {
+		return t.byNodePort(c)
+	}
 	from, to := t.Host(p.Src, c.SrcEndpoint), t.Host(p.Dst, c.DstEndpoint)
 	if from == nil || to == nil {
 		return nil, fmt.Errorf("%s: an end is not there", c.Text)
@@ -149,6 +155,20 @@ func (t *Traffic) bySocket(c corpus.Check, from, to *lab.Host) (ways []attempt, 
 		return nil, fmt.Errorf("%s: a pod reaches itself only by way of a Service", c.Text)
 	}
 	return ways, nil
+}
+
+// byNodePort has the client of the check, which is an outside address, reach the destination by the NodePort.
+func (t *Traffic) byNodePort(c corpus.Check) ([]attempt, error) {
+	p := c.Packet
+	if err := t.Serve(t.Host(p.Dst, c.DstEndpoint), p.Protocol, p.Dst, p.DstPort); err != nil {
+		return nil, err
+	}
+	at, err := t.NodePort(c)
+	if err != nil {
+		return nil, err
+	}
+	p.Src = c.Client
+	return []attempt{{c, " by the NodePort " + at.String(), bySocket(t.World, p, at, false)}}, nil
 }
 
 // bySocket sends the packet from its source to dst. Who refuses it is, if answered says so, the destination.
