@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/ipsets"
@@ -28,16 +29,35 @@ func LegacyLeft() (bool, error) {
 	return false, nil
 }
 
-// findFormer finds such chains. It looks for the tools of the other backends only if there are sets that do not belong to the
-// present backend's world in force, which is rare.
+// elsewhere returns the other backend if it has chains of an agent; empty: it has none.
+func elsewhere(tools *iptables.Tools) (iptables.Backend, error) {
+	var prefixes []string
+	for _, world := range chains.Worlds {
+		prefixes = append(prefixes, chains.Names{World: world}.Prefix())
+	}
+	return tools.Elsewhere(prefixes...)
+}
+
+// findFormer finds such chains. It looks for the tools of the other backends only if one of them has chains of an agent, or there are sets
+// that do not belong to the present backend's world in force, which is rare.
 func findFormer(ctx context.Context, kernel Kernel, own *inForce) (list []former, found []*inForce, err error) {
 	if kernel.Others == nil {
 		return nil, nil, nil
 	}
 	left, err := unexplained(kernel.Sets, own)
+	if !left && err == nil {
+		var other iptables.Backend
+		other, err = elsewhere(kernel.Tools)
+		left = other != ""
+	}
 	if !left || err != nil {
 		return nil, nil, err
 	}
+	return openFormer(ctx, kernel)
+}
+
+// openFormer reads the tables of the other backends.
+func openFormer(ctx context.Context, kernel Kernel) (list []former, found []*inForce, err error) {
 	for _, tools := range kernel.Others(ctx) {
 		if tools.Backend == kernel.Tools.Backend {
 			continue
@@ -110,6 +130,7 @@ func (w *world) removeFormer(ctx context.Context, kernel ipsets.Kernel) error {
 	}
 	var errs []error
 	for _, f := range w.former {
+		maps.DeleteFunc(f.names, func(family uint8, names chains.Names) bool { return names == w.names[family] }) // a copy of this world's chains
 		errs = append(errs, destroySets(kernel, f.names))
 	}
 	if err := errors.Join(errs...); err != nil {

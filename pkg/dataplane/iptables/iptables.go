@@ -147,7 +147,9 @@ func (d *IPTables) rest() time.Duration {
 // repair reads chains and sets again, and writes what others have changed.
 func (d *IPTables) repair(ctx context.Context) error {
 	repaired, err := d.state.repair(ctx, d.log)
-	d.repairs += uint64(repaired)
+	copied, other := d.state.world.removeCopied(ctx, d.kernel, d.log)
+	d.repairs += uint64(repaired + copied)
+	err = errors.Join(err, other)
 	d.resync = err != nil
 	return err
 }

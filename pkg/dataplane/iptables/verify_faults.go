@@ -36,6 +36,9 @@ func (v *Verifier) NodeFaults() (parts []verify.Part, err error) {
 	case !state.world.inForce:
 		return []verify.Part{{Name: "chains and IP sets", Skipped: "those of this agent are not in force yet"}}, nil
 	}
+	if other := v.read.elsewhere; other != "" {
+		parts = append(parts, verify.Part{Name: "chains of the other backend", Faults: []string{copiedText(other)}})
+	}
 	for _, t := range state.world.tables {
 		read := v.read.of[t.family].mangle
 		if t.name == "filter" {

@@ -28,6 +28,8 @@ type reading struct {
 	entries []verify.Entry
 	classes map[netip.Prefix]uint32
 	config  readConfig
+	// elsewhere is the other backend, if it has chains of an agent.
+	elsewhere iptables.Backend
 }
 
 // readConfig is the part of the configuration that a reading needs.
@@ -82,8 +84,11 @@ func (v *Verifier) readKernel() (*reading, error) {
 			return nil, err
 		}
 	}
+	var err error
+	if r.elsewhere, err = elsewhere(v.dataplane.kernel.Tools); err != nil {
+		return nil, err
+	}
 	for _, spec := range v.listed {
-		var err error
 		if r.listed[spec.Name], err = readSet(v.lists(), spec); err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -261,7 +262,11 @@ func (w *world) enforce(ctx context.Context, kernel ipsets.Kernel, otherBits boo
 	if len(w.other) == 0 {
 		return nil
 	}
-	return errors.Join(w.grace(unseen.ofChains), destroySets(kernel, w.other))
+	unused := maps.Clone(w.other)
+	for _, f := range w.former { // a copy of these chains with the other backend refers to their sets, until removeFormer
+		maps.DeleteFunc(unused, func(family uint8, names chains.Names) bool { return names == f.names[family] })
+	}
+	return errors.Join(w.grace(unseen.ofChains), destroySets(kernel, unused))
 }
 
 // lead makes changed jumps desired if this world is in force, with the next commit.
