@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,8 +59,40 @@ func TestMeddledRulesAreRepairedUnderTraffic(t *testing.T) {
 	})
 }
 
-// testMeddling has somebody meddle under traffic. backstop: table filter stays as it is.
+const (
+	inTime   = time.Second     // for the repair of a fault
+	overtime = 5 * time.Second // while both CPUs have other work
+	mostMade = 3
+)
+
+// repairedInTime checks that a fault is repaired in time; fault makes it, and returns how long the repair took. One attempt may be late on
+// two busy CPUs, whatever the agent does. So a fault whose repair is late is made again: one of the attempts has to be in time, and all of
+// them within the overtime.
+func repairedInTime(t *testing.T, fault func() time.Duration) {
+	t.Helper()
+	var tries []time.Duration
+	for range mostMade {
+		took := fault()
+		tries = append(tries, took)
+		if took > overtime {
+			t.Errorf("repaired after %v, want %v at most", took, overtime)
+		}
+		if took <= inTime {
+			return
+		}
+	}
+	t.Errorf("repaired after %v; one attempt should take %v at most", tries, inTime)
+}
+
+// testMeddling has somebody meddle under traffic, and checks that it is repaired in time. backstop: table filter stays as it is.
 func testMeddling(t *testing.T, c *cluster, servers [2]*echo.Server, client *lab.Pod, backstop bool, meddle func() error) {
+	t.Helper()
+	repairedInTime(t, func() time.Duration { return meddled(t, c, servers, client, backstop, meddle) })
+}
+
+// meddled has somebody meddle once, and returns how long it took until the last repair.
+func meddled(t *testing.T, c *cluster, servers [2]*echo.Server, client *lab.Pod, backstop bool, meddle func() error) time.Duration {
+	t.Helper()
 	_, logged := c.Agent(0).Warnings(t, 0)
 	targets := []traffic.Target{{Addr: servers[0].Addr4(), Allowed: true}, {Addr: servers[1].Addr4()}}
 	p, err := traffic.StartProber(client.Host, traffic.ProberOptions{Interval: 5 * time.Millisecond}, targets...)
@@ -69,15 +103,16 @@ func testMeddling(t *testing.T, c *cluster, servers [2]*echo.Server, client *lab
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	testutil.WaitFor(t, soon, "the agent to repair and say so", func() bool {
+	repairs := func() []string {
 		lines, _ := c.Agent(0).Warnings(t, logged)
-		return len(lines) > 0 && strings.Contains(strings.Join(lines, ""), "changed by somebody else")
-	})
-	took := time.Since(begun)                                           // less than one second on a quiet machine
+		return slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, "changed by somebody else, repaired") })
+	}
+	testutil.WaitFor(t, soon, "the agent to repair and say so", func() bool { return len(repairs()) > 0 })
 	testutil.WaitFor(t, soon, "the repair to be written", func() bool { // a set may have been logged before the chains
 		_, status := verify(t, c.Agent(0))
 		return status == 0
 	})
+	took := loggedAt(t, repairs()).Sub(begun)
 	passed := p.Results()[1].Wrong
 	p2 := netip.AddrPortFrom(servers[1].Addr4().Addr(), closedPort)
 	for range 20 {
@@ -92,4 +127,15 @@ func testMeddling(t *testing.T, c *cluster, servers [2]*echo.Server, client *lab
 	}
 	t.Logf("repaired after %v; %d of %d denied connections passed until then, %d of %d allowed ones failed", took, passed,
 		results[1].Attempts, results[0].Wrong, results[0].Attempts)
+	return took
+}
+
+// loggedAt is the time of the last of some lines of a log.
+func loggedAt(t *testing.T, lines []string) time.Time {
+	t.Helper()
+	var line struct{ Time time.Time }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil || line.Time.IsZero() {
+		t.Fatalf("no time in the line %s: %v", lines[len(lines)-1], err)
+	}
+	return line.Time
 }

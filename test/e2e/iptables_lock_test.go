@@ -80,14 +80,7 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 	c.Policy("server", onlyOpen)
 	c.AwaitPolicies(server, 1, 0)
 	tr := c.StartTraffic(client, server)
-	lock, err := os.Open(filepath.Join(run, filepath.Base(os.Getenv(testcluster.TablesLockEnv))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	free := holdLock(t, run)
 	held := time.Now()
 	c.Policy("toggle", `{podSelector: {matchLabels: {app: server}}, ingress: [{ports: [{port: 82}]}]}`)
 	c.Write("draft", `apiVersion: projectcalico.org/v3
@@ -126,15 +119,15 @@ spec: {order: 1, selector: app == 'server', types: [Ingress]}
 		return strings.Contains(stagedRow(agent, "draft").NotEvaluated, "shop/server: they are being compiled")
 	})
 	tr.Some("while the lock is held")
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
-		t.Fatal(err)
-	}
-	free := time.Now()
+	released := free()
 	c.AwaitPolicies(server, 3, 0) // with the staged one
 	if got := echo.DialTCP(client.Host, toggle, soon); got.Outcome != echo.Connected {
 		t.Errorf("a change is said to be in force, and a connection that it allows ends with %v", got)
 	}
-	took := time.Since(free) // less than 0.5 s on a quiet machine
+	took := time.Since(released) // less than 0.5 s on a quiet machine
+	if took > overtime {
+		t.Errorf("a change was applied %v after the lock was free", took)
+	}
 	c.AwaitEndpoint(late)
 	for _, pod := range []*lab.Pod{server, late, client} {
 		checkWaits(t, c, pod, client, false, "")
@@ -148,4 +141,52 @@ spec: {order: 1, selector: app == 'server', types: [Ingress]}
 	if said > 6 { // one for each step that could not be taken, not for each attempt
 		t.Errorf("%d lines name who holds the lock:\n%s", said, strings.Join(lines, "\n"))
 	}
+}
+
+// holdLock holds the lock of agents with a directory /run of their own until free is called, which returns when it was free.
+func holdLock(t *testing.T, run string) (free func() time.Time) {
+	t.Helper()
+	lock, err := os.Open(filepath.Join(run, filepath.Base(os.Getenv(testcluster.TablesLockEnv))))
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() time.Time {
+		if err := lock.Close(); err != nil { // which frees it
+			t.Fatal(err)
+		}
+		return time.Now()
+	}
+}
+
+// Somebody flushes our chains while somebody else holds the lock: the agent says that they are not repaired yet, and repairs them once the
+// lock is free.
+func TestARepairThatWaitsForTheLock(t *testing.T) {
+	testutil.RequireCommand(t, "iptables-legacy-restore")
+	c := newCluster(t, oneNode, append([]string{"--dataplane", "iptables", "--iptables-backend", "legacy"}, noResync...)...)
+	run := ownRun(t, c)
+	c.Agent(0).Kill()
+	c.Agent(0).Start()
+	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(server, 1, 0)
+	open, _ := c.Serve(server.Host, openPort)
+	closed, _ := c.Serve(server.Host, closedPort)
+	repairedInTime(t, func() time.Duration {
+		return meddled(t, c, [2]*echo.Server{open, closed}, client, true, func() error {
+			_, logged := c.Agent(0).Warnings(t, 0)
+			free := holdLock(t, run)
+			if _, err := c.Node(0).Run(t.Context(), "*mangle\n-F\nCOMMIT\n", "iptables-legacy-restore", "--noflush"); err != nil { // with another lock
+				return err
+			}
+			testutil.WaitFor(t, soon, "the agent to say that the repair waits", func() bool {
+				lines, _ := c.Agent(0).Warnings(t, logged)
+				return strings.Contains(strings.Join(lines, ""), "not repaired yet")
+			})
+			free()
+			return nil
+		}) // since the lock is free
+	})
 }

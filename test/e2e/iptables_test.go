@@ -13,7 +13,6 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
-	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // forBackends runs a test with agents whose dataplane is iptables, with each backend.
@@ -81,26 +80,4 @@ func say(t *testing.T, from, to net.Conn) {
 	if _, err := io.ReadFull(to, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// Sets that somebody empties close pods. The agent looks at them every half second, and repairs.
-func TestEmptiedSetsAreRepairedSoon(t *testing.T) {
-	testutil.RequireCommand(t, "ipset")
-	forBackends(t, func(t *testing.T, flags ...string) {
-		c := newCluster(t, oneNode, append(flags, noResync...)...)
-		db, good, bad := c.Pod(c.Node(0), "db"), c.Pod(c.Node(0), "good"), c.Pod(c.Node(0), "bad")
-		c.Serve(db.Host, 80)
-		c.Policy("db", onlyGood)
-		c.AwaitPolicies(db, 1, 0)
-		c.Reach(good.Host, db.Host, 80, true)
-		if _, err := c.Node(0).Run(t.Context(), "", "ipset", "flush"); err != nil {
-			t.Fatal(err)
-		}
-		begun := time.Now()
-		testutil.WaitFor(t, soon, "the sets to be repaired", func() bool {
-			return echo.ExchangeUDP(good.Host, netip.AddrPortFrom(db.Addr4(), 80), []byte("x"), 50*time.Millisecond).Outcome == echo.Connected
-		})
-		t.Logf("repaired after %v", time.Since(begun)) // 1.5 s with ten busy processes on each CPU
-		c.Reach(bad.Host, db.Host, 80, false)
-	})
 }
