@@ -37,12 +37,15 @@ func (c *cleanup) iptables(ctx context.Context, instance string) error {
 			c.note(r.kind, fmt.Sprintf(r.format, r.n))
 		}
 	}
+	if removed.Left != "" {
+		c.note("not removed", removed.Left)
+	}
 	return err
 }
 
-// Removed is one thing that cleanup removed.
+// Removed is one thing that cleanup removed, or what it leaves and why.
 type Removed struct {
-	Kind string `json:"kind"` // program, maps, chains, sets, marks, directory or socket
+	Kind string `json:"kind"` // program, maps, chains, sets, marks, directory, socket or "not removed"
 	What string `json:"what"`
 }
 

@@ -23,7 +23,12 @@ func OwnChain(name string) bool {
 }
 
 // Removed counts what Remove has removed.
-type Removed struct{ Chains, Sets, Connections int }
+type Removed struct {
+	Chains, Sets, Connections int
+	// Left names built-in chains that somebody has replaced, with the reason why they stay; empty: there are none. Chains of agents went from
+	// their tables, too.
+	Left string
+}
 
 // Found reports whether this dataplane has left sets in the network namespace. Its chains never exist without sets.
 func Found(sets ipsets.Kernel) (bool, error) {
@@ -43,15 +48,26 @@ func Remove(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel, fl
 	var done Removed
 	var used uint32
 	for _, t := range tools {
+		misplaced, err := done.misplaced(t)
+		if err != nil {
+			return done, err
+		}
 		w, found, err := newWorld(ctx, t, "")
 		if err != nil {
 			return done, err
 		}
 		used |= found.markBits()
 		for _, table := range slices.Backward(w.tables) { // filter before mangle: it drops flows that have not been judged
-			table.Keep()
-			commit, err := table.Apply(ctx)
-			if done.Chains += commit.Removed; err != nil {
+			removed, err := 0, error(nil)
+			if misplaced[tableKey{table.family, table.name}] {
+				removed, err = t.Purge(iptables.Family(table.family), table.name, OwnChain)
+			} else {
+				table.Keep()
+				var commit iptables.Commit
+				commit, err = table.Apply(ctx)
+				removed = commit.Removed
+			}
+			if done.Chains += removed; err != nil {
 				return done, fmt.Errorf("remove chains: %w", err)
 			}
 		}
@@ -72,6 +88,34 @@ func Remove(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel, fl
 	var err error
 	done.Connections, err = clearMarks(flows, used)
 	return done, errors.Join(append(errs, err)...)
+}
+
+// tableKey names a table.
+type tableKey struct {
+	family uint8
+	name   string
+}
+
+// misplaced finds the tables in which somebody has replaced a built-in chain.
+func (r *Removed) misplaced(tools *iptables.Tools) (map[tableKey]bool, error) {
+	found := map[tableKey]bool{}
+	var left []string
+	for _, family := range families {
+		for _, name := range tableNames {
+			chain, err := tools.Misplaced(iptables.Family(family), name)
+			if err != nil {
+				return nil, err
+			}
+			if chain != nil {
+				found[tableKey{family, name}] = true
+				left = append(left, fmt.Sprintf("chain %s of %v table %s: it may have rules of others, and %s", chain.Chain, chain.Family, name, chain.What))
+			}
+		}
+	}
+	if len(left) > 0 {
+		r.Left = strings.Join(left, "; ")
+	}
+	return found, nil
 }
 
 // markBits returns the bits of marks that the world in force uses; 0: its chains do not show them. The chains show the bits of the
