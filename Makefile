@@ -37,7 +37,7 @@ test-legacy-attacks: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 30m ./test/e2e/hostile -run '$(HOSTILE)'
 
 test-nft-agents: packages
-	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_CORPUS_EACH=9 $(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|Corpus'
+	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_CORPUS_EACH=9 MARGAY_E2E_CORPUS_FROM=1 $(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|Corpus'
 
 test-nft-attacks: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 30m ./test/e2e/hostile -run '$(NFT_HOSTILE)'

@@ -8,7 +8,11 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 )
 
-const corpusEachEnv = "MARGAY_E2E_CORPUS_EACH"
+// What may be set: to play every n-th case only, counted from another one, and all with NodePorts.
+const (
+	corpusEachEnv = "MARGAY_E2E_CORPUS_EACH"
+	corpusFromEnv = "MARGAY_E2E_CORPUS_FROM"
+)
 
 // stages is how many stages of the corpus there are side by side. A stage waits most of the time: for denied packets not to arrive, and for
 // agents to believe that an object is missing.
@@ -16,8 +20,8 @@ const stages = 2
 
 // TestCorpusOverSockets is the corpus' engine of real traffic: every case whose objects a folder of manifests may
 // hold is put before two agents, and each of its checks is tried from the real source to the real destination. A denial proves
-// something only if the same packet would get through without policy, so that is tried as well. With corpusEachEnv it is every n-th
-// case. The cases are shared out between stages, which have nothing in common.
+// something only if the same packet would get through without policy, so that is tried as well. The cases
+// are shared out between stages, which have nothing in common.
 func TestCorpusOverSockets(t *testing.T) {
 	testutil.Privileged(t)
 	testutil.RequireCommand(t, "iptables-restore")
@@ -29,8 +33,11 @@ func TestCorpusOverSockets(t *testing.T) {
 	if len(cases) < 400 {
 		t.Errorf("%d cases, want at least 400", len(cases))
 	}
-	n := uint64(0)
-	cases = slices.DeleteFunc(cases, func(corpus.Case) bool { n++; return n%testutil.Number(t, corpusEachEnv, 1) != 0 })
+	each, n := testutil.Number(t, corpusEachEnv, 1), testutil.Number(t, corpusFromEnv, 0)
+	cases = slices.DeleteFunc(cases, func(c corpus.Case) bool {
+		n++
+		return n%each != 0 && !slices.ContainsFunc(c.Checks, func(k corpus.Check) bool { return k.NodePort })
+	})
 	alike := slices.Concat(corpus.SameButForPolicy(cases)...) // a stage keeps what several cases have in common
 	checks := 0
 	for _, c := range cases {
