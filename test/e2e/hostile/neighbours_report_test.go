@@ -117,11 +117,14 @@ func (r *tenantReport) text() string {
 	fmt.Fprintf(&b, "P23: %d honest pods on a node, without and with a tenant at every limit (must: %.1f).\n", neighbours, tenantMust)
 	fmt.Fprintf(&b, "make bench-tenant; %s; %d rounds of %d changes\n", time.Now().UTC().Format(time.DateOnly), len(rounds), changesARound)
 	b.WriteString(`
+The tenant is at its limits of rules, CIDR lists, flows and fragments, and of objects that its policy refers to: backends of a Service,
+prefixes of network sets, numbers of a named port. Each second one of them or a policy changes.
 The requirement is "with / without" of the first four lines. "By rounds" is the median of the rounds' own ratios. Busy is a third
 node, whose tenant sends as many packets (of one flow) and writes as many manifests of the same size (of policies that select no
-pod), and is at no limit: "with / busy" is what limits and enforcement add to a tenant that merely works.
+pod, and objects that none refers to), and is at no limit: "with / busy" is what limits and enforcement add to a tenant that merely works.
 A packet's latency is that of a question and its answer, both ends in one thread of real time: no wake-up of a process is in it.
-50 ms of each change are the directory's wait for the end of events, the same on all nodes.
+50 ms of each change are the directory's wait for the end of events, the same on all nodes. An agent that
+follows the API server has no such wait, so the lines "that past 50 ms" are nearer to what its changes take.
 
 `)
 	r.result.table(&b)

@@ -65,7 +65,7 @@ func (s script) run() error {
 	if err != nil {
 		return err
 	}
-	bursts, policies := s.bursts(), s.policies()
+	bursts, changes := s.bursts(), s.changes()
 	runtime.GC()
 	fmt.Println("prepared")
 	commands := make(chan string)
@@ -76,6 +76,7 @@ func (s script) run() error {
 		}
 	}()
 	send, change := time.NewTicker(tenantPause), time.NewTicker(tenantChange)
+	next := func(n int) error { return s.put(changes[n%len(changes)]) }
 	for playing, sent, written := false, 0, 0; ; {
 		select {
 		case command, ok := <-commands:
@@ -83,12 +84,12 @@ func (s script) run() error {
 				return nil
 			}
 			if playing = command == "play"; playing {
-				written, err = written+1, s.write(written%tenantPods, policies[written%len(policies)])
+				written, err = written+1, next(written)
 			}
 			fmt.Println(command + "ing")
 		case <-change.C:
 			if playing {
-				written, err = written+1, s.write(written%tenantPods, policies[written%len(policies)])
+				written, err = written+1, next(written)
 			}
 		case <-send.C:
 			if playing {
@@ -163,10 +164,15 @@ func (s script) fragments(v6 bool, n int) (frames [][]byte) {
 	return frames
 }
 
-// policies are the manifests to be written, by turn: of one pod after the other.
-func (s script) policies() (all []string) {
+// manifest is a file of the directory, and what is written into it.
+type manifest struct{ name, text string }
+
+// changes are the manifests to be written, by turn: policies of one pod after the other, and between them objects that policy refers to.
+func (s script) changes() (all []manifest) {
 	for turn := range policyTurns * tenantPods {
-		all = append(all, s.policy(turn%tenantPods, turn))
+		all = append(all, manifest{fmt.Sprintf("policy-evil.t%d", turn%tenantPods), s.policy(turn%tenantPods, turn)})
+		name, text := s.object(turn + 1)
+		all = append(all, manifest{name, text})
 	}
 	return all
 }
@@ -187,10 +193,10 @@ func (s script) policy(pod, turn int) string {
 	return b.String()
 }
 
-// write puts the manifest of a pod's policy in place at once.
-func (s script) write(pod int, text string) error {
-	path := filepath.Join(s.Dir, fmt.Sprintf("policy-evil.t%d", pod))
-	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
+// put puts a manifest in place at once.
+func (s script) put(m manifest) error {
+	path := filepath.Join(s.Dir, m.name)
+	if err := os.WriteFile(path+".tmp", []byte(m.text), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(path+".tmp", path+".yaml")

@@ -108,11 +108,18 @@ func (t *tenant) play() (end func()) {
 // timeout of open ones. The pods do not reset the connections.
 func (t *tenant) fill() {
 	t.T.Helper()
+	manifests := t.script.objects(0)
+	manifests["referring"] = t.script.referring()
 	for i := range t.pods {
-		if err := t.script.write(i, t.script.policy(i, 0)); err != nil {
+		manifests[fmt.Sprintf("policy-evil.t%d", i)] = t.script.policy(i, 0)
+	}
+	for name, text := range manifests {
+		if err := t.script.put(manifest{name, text}); err != nil {
 			t.T.Fatal(err)
 		}
-		t.AwaitPolicies(t.pods[i], 1, 1)
+	}
+	for i := range t.pods {
+		t.AwaitPolicies(t.pods[i], 1, 1+i/2) // the last one's egress has the referring policy, too
 	}
 	a, b := t.pods[0], t.pods[1]
 	for _, command := range []string{"iptables", "ip6tables"} {
