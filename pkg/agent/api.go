@@ -216,8 +216,9 @@ func (a *API) status(r *http.Request) (inspect.Answer, error) {
 		report.InSync, report.Ready, report.Kinds = s.InSync, s.Ready, kindRows(a.Reports.Kinds())
 		report.Attempts = inspect.Attempts{Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies, Failed: s.Failed}
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)
+		report.Waiting = waitingOf(v.states)
 		report.Problems += len(agentProblems(v))
-		odd = v.Graph.Odd()
+		odd = v.odd()
 		if !s.InSync {
 			report.Inherited = len(v.dataplane.Ready())
 		}
@@ -246,7 +247,7 @@ func (a *API) config(r *http.Request) (answer inspect.Answer, err error) {
 func (a *API) problems(r *http.Request) (answer inspect.Answer, err error) {
 	var own []validate.Problem
 	var odd *calc.Odd
-	err = a.Loop.Query(r.Context(), func(v View) { own, odd = agentProblems(v), v.Graph.Odd() })
+	err = a.Loop.Query(r.Context(), func(v View) { own, odd = agentProblems(v), v.odd() })
 	if err == nil { // the loop does not wait for it: tenants may have made very many
 		answer.Problems = problemRows(append(a.Reports.Problems(), own...), odd.Problems())
 	}

@@ -44,6 +44,18 @@ func (l *applyLog) Observe(o Outcome) {
 		l.holding.report(nil)
 	}
 	if o.Apply.First {
-		l.log.Info(l.inSync, "endpoints", len(o.Facts.Local), "took", o.Apply.Took)
+		l.first(o)
 	}
+}
+
+// first logs the first attempt that succeeded. Pods without their interface may be all there are, as with a wrong prefix.
+func (l *applyLog) first(o Outcome) {
+	text, more := l.inSync, []any{}
+	if waiting := waitingOf(o.States); waiting > 0 {
+		text, more = text+", but for pods that wait for their interfaces", []any{"waiting", waiting}
+		if waiting == len(o.States) {
+			text = "in sync: no policy is enforced yet, all pods of this node wait for their interfaces"
+		}
+	}
+	l.log.Info(text, append([]any{"endpoints", len(o.Facts.Local), "took", o.Apply.Took}, more...)...)
 }

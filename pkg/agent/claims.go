@@ -5,19 +5,32 @@ import (
 	"slices"
 
 	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// lostAddrs are the addresses that an endpoint claims and does not own.
-func lostAddrs(id model.EndpointID, lost []calc.LostClaim) []inspect.LostAddr {
+// unattached are the endpoints that are on no interface: nothing of theirs is dropped by programs.
+func unattached(states []dataplane.EndpointStatus) map[model.EndpointID]bool {
+	all := map[model.EndpointID]bool{}
+	for _, s := range states {
+		if s.Ifindex == 0 {
+			all[s.ID] = true
+		}
+	}
+	return all
+}
+
+// lostAddrs are the addresses that an endpoint claims and does not own. unattached: it is on no interface.
+func lostAddrs(id model.EndpointID, lost []calc.LostClaim, unattached bool) []inspect.LostAddr {
 	var rows []inspect.LostAddr
 	for _, l := range lost {
 		if l.Endpoint != id {
 			continue
 		}
+		l.Unattached = unattached
 		row := inspect.LostAddr{Addr: l.Addr, Condition: string(l.Why), Reason: l.Text()}
 		if l.Owner != (model.EndpointID{}) {
 			row.Owner = l.Owner.String()
@@ -29,9 +42,14 @@ func lostAddrs(id model.EndpointID, lost []calc.LostClaim) []inspect.LostAddr {
 
 // lostClaimEvents are Events for the owners of this node's pods that claim addresses of others. A pod that is being deleted loses its
 // interface before it goes.
-func lostClaimEvents(lost []calc.LostClaim) []events.Item {
+func lostClaimEvents(lost []calc.LostClaim, states []dataplane.EndpointStatus) []events.Item {
 	var items []events.Item
+	if len(lost) == 0 {
+		return nil
+	}
+	without := unattached(states)
 	for _, l := range lost {
+		l.Unattached = without[l.Endpoint]
 		if l.Local && !l.Terminating {
 			items = append(items, events.Item{Local: true, Claim: true, Problem: validate.Problem{
 				Ref:      validate.Ref{Kind: "Pod", Namespace: l.Endpoint.Namespace, Name: l.Endpoint.Name},

@@ -3,9 +3,11 @@ package agent
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -17,7 +19,7 @@ func TestLostClaimsAreReportedToTheirOwners(t *testing.T) {
 		return calc.LostClaim{Endpoint: podID(n), Local: local, Terminating: terminating, Addr: addr, Why: calc.Reserved}
 	}
 	service := calc.ServiceClaim{Service: model.ServiceKey{Namespace: "shop", Name: "front"}, Addr: addr, Of: "pod shop/db"}
-	items := lostClaimEvents([]calc.LostClaim{lost(1, true, false), lost(2, true, true), lost(3, false, false)})
+	items := lostClaimEvents([]calc.LostClaim{lost(1, true, false), lost(2, true, true), lost(3, false, false)}, nil)
 	items = slices.AppendSeq(items, serviceClaimEvents(slices.Values([]calc.ServiceClaim{service})))
 	if len(items) != 2 {
 		t.Fatalf("reported: %v, want one pod and one Service", items)
@@ -28,5 +30,21 @@ func TestLostClaimsAreReportedToTheirOwners(t *testing.T) {
 	}
 	if !svc.Claim || svc.Local || svc.Problem.Ref.Kind != "Service" || svc.Problem.Ref.Name != "front" {
 		t.Errorf("the Service is reported as %+v", svc)
+	}
+}
+
+// TestNoPacketIsSaidToBeDroppedWhereNoProgramIs: under a wrong prefix the claims of all pods are lost, since the node has no routes to interfaces
+// of such names, and their packets pass.
+func TestNoPacketIsSaidToBeDroppedWhereNoProgramIs(t *testing.T) {
+	claim := calc.LostClaim{Endpoint: podID(1), Local: true, Addr: netip.MustParseAddr("192.0.2.7"), Why: calc.NotRouted, Iface: "veth1"}
+	for ifindex, want := range map[uint32]bool{0: false, 7: true} {
+		states := []dataplane.EndpointStatus{{ID: podID(1), Ifindex: ifindex}}
+		event := lostClaimEvents([]calc.LostClaim{claim}, states)[0].Problem.Reason
+		row := lostAddrs(podID(1), []calc.LostClaim{claim}, unattached(states)[podID(1)])[0].Reason
+		for _, text := range []string{event, row} {
+			if strings.Contains(text, "dropped") != want || !strings.Contains(text, "to its interface veth1") {
+				t.Errorf("interface %d: %s", ifindex, text)
+			}
+		}
 	}
 }

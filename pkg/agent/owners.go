@@ -37,7 +37,7 @@ func (w *owners) Observe(o Outcome) {
 			items = append(items, events.Item{Local: true, Problem: endpointProblem(e)})
 		}
 	}
-	items = append(items, lostClaimEvents(o.Facts.LostClaims)...)
+	items = append(items, lostClaimEvents(o.Facts.LostClaims, o.States)...)
 	nodes := 0
 	for _, k := range o.Facts.Kinds {
 		if k.Kind == "Node" {

@@ -133,6 +133,9 @@ func policyHealth(s Status, states []dataplane.EndpointStatus, fault string) hea
 		return health.Report{Live: true, Detail: fault}
 	}
 	detail := fmt.Sprintf("%d of %d endpoints enforced", enforcedOf(states), len(states))
+	if waiting := waitingOf(states); waiting > 0 {
+		detail += fmt.Sprintf(", %d without an interface yet", waiting)
+	}
 	if held := countOf(states, func(e dataplane.EndpointStatus) bool { return e.Condition == dataplane.Held }); held > 0 {
 		detail += fmt.Sprintf(", the policy of %d cannot be", held)
 	}
@@ -142,6 +145,11 @@ func policyHealth(s Status, states []dataplane.EndpointStatus, fault string) hea
 // enforcedOf counts the endpoints that are as they should be.
 func enforcedOf(states []dataplane.EndpointStatus) int {
 	return countOf(states, func(e dataplane.EndpointStatus) bool { return e.Condition == dataplane.Enforced })
+}
+
+// waitingOf counts the endpoints that wait for their interfaces.
+func waitingOf(states []dataplane.EndpointStatus) int {
+	return countOf(states, func(e dataplane.EndpointStatus) bool { return e.Condition == dataplane.NoInterface })
 }
 
 func countOf(states []dataplane.EndpointStatus, is func(dataplane.EndpointStatus) bool) int {

@@ -26,7 +26,7 @@ func endpointRows(local []*model.EndpointPolicy, g *calc.Graph, states []datapla
 		s, ok := byID[ep.ID]
 		row := inspect.EndpointRow{
 			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs, Attached: []inspect.Attachment{},
-			Ingress: d.Direction(ep.ID, model.Ingress), Egress: d.Direction(ep.ID, model.Egress), Error: shortfall(s), Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources, SourcesError: s.Sources,
+			Ingress: d.Direction(ep.ID, model.Ingress), Egress: d.Direction(ep.ID, model.Egress), Error: shortfall(s), Lost: lostAddrs(ep.ID, lost, s.Ifindex == 0), Sources: ep.Sources, SourcesError: s.Sources,
 		}
 		switch {
 		case !ok:

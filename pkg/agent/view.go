@@ -42,6 +42,13 @@ func waitingStates(states []dataplane.EndpointStatus, reason string) []dataplane
 	return waiting
 }
 
+// odd are the problems of the graph.
+func (v View) odd() *calc.Odd {
+	odd := v.Graph.Odd()
+	odd.Unattached = unattached(v.states)
+	return odd
+}
+
 // quiet reports whether all that is desired has been enforced as far as it can be.
 func (v View) quiet() bool {
 	return !slices.ContainsFunc(v.states, func(s dataplane.EndpointStatus) bool { return s.Condition == dataplane.Pending })

@@ -21,6 +21,8 @@ type LostClaim struct {
 	Owner       model.EndpointID // Taken: who has it
 	Iface       string           // NotRouted: the interface of the endpoint, and
 	RoutedTo    string           // to which workload interface the node routes it; empty: to none
+	// Unattached: the endpoint is on no interface (yet), so no program drops what it sends. The graph does not know it; a user of the claim sets it.
+	Unattached bool
 }
 
 // Loss says why an endpoint does not own an address.
@@ -36,7 +38,10 @@ const (
 
 // Text is one line for people.
 func (l LostClaim) Text() string {
-	const spoofed = "; packets that it sends from this address are dropped as spoofed"
+	spoofed := "; packets that it sends from this address are dropped as spoofed"
+	if l.Unattached {
+		spoofed = ""
+	}
 	switch {
 	case l.Why == Taken:
 		return fmt.Sprintf("address %s belongs to endpoint %s%s", l.Addr, l.Owner, spoofed)

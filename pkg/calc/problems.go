@@ -38,6 +38,9 @@ type Problem struct {
 // Odd are the problems of one moment, without their words: a tenant may have made very many, and the words take longer than finding
 // the problems. It belongs to any goroutine.
 type Odd struct {
+	// Unattached are local endpoints on no interface. The graph does not know them; set them before Problems.
+	Unattached map[model.EndpointID]bool
+
 	list   []func() Problem
 	claims iter.Seq[ServiceClaim] // nil: none
 }
@@ -165,7 +168,10 @@ func (t *endpointTable) addOdd(o *Odd) {
 	for _, l := range t.LostClaims() {
 		// Its interface goes before a terminating endpoint does, and another may have its address then.
 		if !l.Terminating {
-			o.add(func() Problem { return endpointProblem(AddressLost, l.Endpoint, l.Text()) })
+			o.add(func() Problem {
+				l.Unattached = o.Unattached[l.Endpoint]
+				return endpointProblem(AddressLost, l.Endpoint, l.Text())
+			})
 		}
 	}
 }

@@ -216,9 +216,10 @@ const (
 
 // EndpointCounts are numbers of workload interfaces.
 type EndpointCounts struct {
-	Endpoints int `json:"endpoints"` // of this node
-	Enforced  int `json:"enforced"`  // of them, those whose policy is enforced
-	Closed    int `json:"closed"`    // workload interfaces without an endpoint
+	Endpoints int `json:"endpoints"`         // of this node
+	Enforced  int `json:"enforced"`          // of them, those whose policy is enforced
+	Waiting   int `json:"waiting,omitempty"` // of the rest, those whose interface is not there (yet)
+	Closed    int `json:"closed"`            // workload interfaces without an endpoint
 }
 
 // KindRow is how it stands with one kind of object of the datastore.

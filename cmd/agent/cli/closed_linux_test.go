@@ -59,7 +59,7 @@ func TestStatusCountsWhatIsEnforced(t *testing.T) {
 	n.launch()
 	n.ready(func() bool {
 		out, code := n.cli("show", "status")
-		return code == 0 && strings.Contains(out, "ready: policy of 2 of 3 endpoints is enforced, 1 is not yet")
+		return code == 0 && strings.Contains(out, "ready: policy of 2 of 3 endpoints is enforced, 1 waits for its interface")
 	}, "the agent to count what is enforced")
 }
 

@@ -218,10 +218,18 @@ func enforcedText(s *inspect.StatusReport) string {
 		return fmt.Sprintf("policy of %s is recorded and not enforced", count(s.Endpoints, "endpoint"))
 	}
 	text := fmt.Sprintf("policy of %s is enforced", count(s.Endpoints, "endpoint"))
-	if rest := s.Endpoints - s.Enforced; rest == 1 {
-		text = fmt.Sprintf("policy of %d of %s is enforced, 1 is not yet", s.Enforced, count(s.Endpoints, "endpoint"))
+	if s.Enforced < s.Endpoints {
+		text = fmt.Sprintf("policy of %d of %s is enforced", s.Enforced, count(s.Endpoints, "endpoint"))
+	}
+	if rest := s.Endpoints - s.Enforced - s.Waiting; rest == 1 {
+		text += ", 1 is not yet"
 	} else if rest > 1 {
-		text = fmt.Sprintf("policy of %d of %s is enforced, %d are not yet", s.Enforced, count(s.Endpoints, "endpoint"), rest)
+		text += fmt.Sprintf(", %d are not yet", rest)
+	}
+	if s.Waiting == 1 {
+		text += ", 1 waits for its interface"
+	} else if s.Waiting > 1 {
+		text += fmt.Sprintf(", %d wait for their interfaces", s.Waiting)
 	}
 	if s.Closed > 0 {
 		text += ", " + count(s.Closed, "interface") + " without a pod closed"
