@@ -45,9 +45,11 @@ type API struct {
 	Flows    *flows.Hub     // nil: no records of flows
 	Verifier *Verifier      // nil: the dataplane has nothing that could be verified
 	Reports  Reports
-	Node     string
-	Version  string
-	Started  time.Time
+	// Overtaken are the interfaces where programs of others run before ours; nil: there can be none.
+	Overtaken func() map[uint32]bool
+	Node      string
+	Version   string
+	Started   time.Time
 }
 
 // answerWithin is how long an answer may take once the agent stops.

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/validate"
 )
@@ -20,6 +21,9 @@ func (a *API) Snapshot(ctx context.Context, interfaces bool) (metrics.Snapshot, 
 		s.Graph = metrics.Graph{RemoteEndpoints: n.RemoteEndpoints, Policies: n.Policies, Profiles: n.Profiles,
 			Services: n.Services, Sets: n.Sets, Members: n.Members}
 		s.Dataplane = v.dataplane.Stats(interfaces)
+		if a.Overtaken != nil {
+			s.Overtaken = min(overtakenOf(v.states, a.Overtaken()), s.Dataplane.Enforced)
+		}
 		problems = append(configProblems(v.Settings), v.node...)
 		staged = len(a.Plane.Staged(nil)) > 0
 	})
@@ -28,6 +32,13 @@ func (a *API) Snapshot(ctx context.Context, interfaces bool) (metrics.Snapshot, 
 		s.Staged, err = a.stagedCounts(ctx)
 	}
 	return s, err
+}
+
+// overtakenOf counts the enforced endpoints on some interfaces.
+func overtakenOf(states []dataplane.EndpointStatus, interfaces map[uint32]bool) int {
+	return countOf(states, func(e dataplane.EndpointStatus) bool {
+		return e.Condition == dataplane.Enforced && interfaces[e.Ifindex]
+	})
 }
 
 // joint yields what one list does, and then what another does.

@@ -39,7 +39,8 @@ func full() Snapshot {
 			Unwritten: 1, Repairs: 2, Maps: []dataplane.MapUse{{Name: "ip4_host", Entries: 10, Max: 1 << 20}},
 			Interfaces: map[uint32]model.EndpointID{7: model.WorkloadID("t", "a")},
 		},
-		Staged: []StagedCount{stagedCount("t", "draft", 4)},
+		Overtaken: 2,
+		Staged:    []StagedCount{stagedCount("t", "draft", 4)},
 		Kinds: []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true,
 			Since: time.Now().Add(-time.Hour), Objects: 105, Lists: 1, Failures: 2, Events: 40, Revision: 77}},
 		Problems: slices.Values([]validate.Problem{
@@ -113,8 +114,9 @@ margay_dataplane_info{chosen="preferred",dataplane="bpf"} 1
 margay_dropped_bytes_total{direction="ingress",reason="policy"} 300
 margay_dropped_packets_total{direction="ingress",reason="policy"} 3
 margay_endpoint_dropped_packets_total{direction="ingress",endpoint="a",namespace="t"} 3
-margay_endpoints{state="enforced"} 5
+margay_endpoints{state="enforced"} 3
 margay_endpoints{state="failed"} 1
+margay_endpoints{state="overtaken"} 2
 margay_endpoints{state="waiting"} 2
 margay_expired_flows_total{table="half"} 30
 margay_expired_flows_total{table="open"} 20

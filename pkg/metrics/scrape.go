@@ -131,7 +131,8 @@ func (out sink) agent(s *Snapshot) {
 }
 
 func (out sink) loop(s *Snapshot) {
-	out.put(endpoints, float64(s.Dataplane.Enforced), "enforced")
+	out.put(endpoints, float64(s.Dataplane.Enforced-s.Overtaken), "enforced")
+	out.put(endpoints, float64(s.Overtaken), "overtaken")
 	out.put(endpoints, float64(s.Dataplane.Waiting), "waiting")
 	out.put(endpoints, float64(s.Dataplane.Failed), "failed")
 	out.put(remoteEndpoints, float64(s.Graph.RemoteEndpoints))

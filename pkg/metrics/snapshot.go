@@ -21,6 +21,8 @@ type Snapshot struct {
 	Problems   iter.Seq[validate.Problem] // of objects, in no order; nil: none
 	Components []health.State
 	CNIFiles   *CNIFiles // nil: none are written
+	// Overtaken counts those of the dataplane's enforced endpoints at whose interfaces programs of others run before ours.
+	Overtaken int
 }
 
 // CNIFiles counts the files by which CNI plugins wait for policy.

@@ -30,6 +30,7 @@ type Dataplane struct {
 	Counters  metrics.Counters             // nil: nothing counts
 	Observe   func(dataplane.Observer)     // called once, before the first Apply
 	Routes    <-chan map[netip.Addr]string // of the node; nil: not known
+	Overtaken func() map[uint32]bool       // interfaces where programs of others run before ours, as last seen; nil: there can be none
 	Looks     []agent.Look                 // what may keep this dataplane from enforcing policy as it is written
 	Addresses int                          // entries of the smallest map of addresses; 0: it has none
 	Memory    []slog.Attr                  // memory needed, to be logged; nil: not, or it is logged
@@ -132,8 +133,9 @@ func composeBPF(c config.Config, h *held, log *slog.Logger) (*Dataplane, error) 
 	if err != nil {
 		return nil, err
 	}
+	ahead := &overtaken{linkDir: d.Maps().LinkDir()}
 	table := conntrack.OpenLater()
 	go limit(watching, bpfplane.Limiter(d, table, routesOut(log)), table)
 	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Counters: d.Counters(),
-		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Looks: append(looks(bpfMarks(c), ipvsFindings), overtakenLook(d.Maps().LinkDir())), Addresses: bpfmaps.SmallestOfAddresses(d.Maps().MaxEntries), Memory: memory}, nil
+		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Overtaken: ahead.seen, Looks: append(looks(bpfMarks(c), ipvsFindings), ahead.look()), Addresses: bpfmaps.SmallestOfAddresses(d.Maps().MaxEntries), Memory: memory}, nil
 }

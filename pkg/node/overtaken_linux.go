@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/margay-project/margay/pkg/agent"
@@ -12,16 +13,43 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
-// overtakenLook looks for programs of others that run before those pinned in linkDir. The dataplane does so too, but only when it attaches:
-// policy may be bypassed for as long as that takes.
-func overtakenLook(linkDir string) agent.Look {
-	return agent.Look{What: "programs before ours", Every: 10 * time.Second, Find: func() ([]string, error) { return overtakenFindings(linkDir) }}
+// overtaken are the interfaces where programs of others run before those pinned in linkDir. Safe for concurrent use.
+type overtaken struct {
+	linkDir string
+
+	mu   sync.Mutex // guards last
+	last map[uint32]bool
+}
+
+// look looks for them. The dataplane does so too, but only when it attaches: policy may be bypassed for as long as that takes.
+func (o *overtaken) look() agent.Look {
+	return agent.Look{What: "programs before ours", Every: 10 * time.Second, Find: o.find}
+}
+
+// seen are those of the last look. The map must not be changed.
+func (o *overtaken) seen() map[uint32]bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
+func (o *overtaken) find() ([]string, error) {
+	list, err := attach.ListPinned(o.linkDir)
+	found := map[uint32]bool{}
+	for _, a := range list {
+		if a.Ingress.Before+a.Egress.Before > 0 {
+			found[a.Ifindex] = true
+		}
+	}
+	o.mu.Lock()
+	o.last = found
+	o.mu.Unlock()
+	return overtakenFindings(o.linkDir, list, err)
 }
 
 // overtakenFindings returns that programs of others run before ours on workload interfaces, in one line. Whether they accept packets is not
-// known, so each is a finding.
-func overtakenFindings(linkDir string) ([]string, error) {
-	list, err := attach.ListPinned(linkDir)
+// known, so each is a finding. err is that of the list.
+func overtakenFindings(linkDir string, list []attach.Attachment, err error) ([]string, error) {
 	var overtaken []string
 	var links []uint32
 	for _, a := range list {

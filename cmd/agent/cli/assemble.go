@@ -86,7 +86,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
 		Looks: p.plane.Looks, Routes: p.plane.Routes,
 	})
-	p.api = &agent.API{Loop: p.loop, Health: p.health, Plane: p.plane.Inspect, Chosen: p.plane.Chosen, Flows: p.flows, Reports: p.loop.Reports(), Node: c.Node, Version: version(), Started: started,
+	p.api = &agent.API{Loop: p.loop, Health: p.health, Plane: p.plane.Inspect, Chosen: p.plane.Chosen, Flows: p.flows, Reports: p.loop.Reports(), Overtaken: p.plane.Overtaken, Node: c.Node, Version: version(), Started: started,
 		Verifier: agent.NewVerifier(p.loop, p.plane.Verify, p.metrics, log)}
 	p.reportChoice(name)
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", name)
