@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/node"
 )
 
@@ -68,6 +69,14 @@ func (o *cleanupOptions) noteOthers(w io.Writer) error {
 		return fmt.Errorf("cleanup: look for other instances: %w", err)
 	}
 	for _, name := range others {
+		_, running, err := bpfmaps.LockHolder(o.config().BPFFS, name)
+		if err != nil {
+			return fmt.Errorf("cleanup: look for an agent of instance %q: %w", name, err)
+		}
+		if running {
+			fmt.Fprintf(w, "another instance has an agent that runs (%q), and its policy stays in force\n", name)
+			continue
+		}
 		fmt.Fprintf(w, "another instance is left: margay cleanup --instance %q\n", name)
 	}
 	if o.instance == "" {

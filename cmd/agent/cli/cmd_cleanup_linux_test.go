@@ -100,3 +100,32 @@ func TestCleanupOfALockedInstanceNamesItself(t *testing.T) {
 		t.Errorf("status %d: %s, want %s", status, out.String(), want)
 	}
 }
+
+// Another instance is left only if no agent of it runs. One that runs is none of cleanup's business.
+func TestCleanupCallsNoInstanceLeftWhoseAgentRuns(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"blue", "green"} {
+		links := filepath.Join(bpfmaps.InstanceDir(dir, name), "v1", bpfmaps.LinksName)
+		if err := os.MkdirAll(filepath.Join(links, "7-ingress"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent, err := os.Open(bpfmaps.InstanceDir(dir, "green"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	if err := unix.Flock(int(agent.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	o := cleanupOptions{instanceFlags: instanceFlags{bpffs: dir}}
+	var out bytes.Buffer
+	if err := o.noteOthers(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := "another instance is left: margay cleanup --instance \"blue\"\n" +
+		"another instance has an agent that runs (\"green\"), and its policy stays in force\n"
+	if out.String() != want {
+		t.Errorf("%s, want %s", &out, want)
+	}
+}
