@@ -277,6 +277,7 @@ func endpointTable(rows []inspect.EndpointRow) *table {
 		header: []string{"ENDPOINT", "INTERFACE", "IFINDEX", "ADDRESSES", "INGRESS", "EGRESS", "ATTACHED", "STATE"},
 		wide:   []string{"INGRESS BY", "EGRESS BY"},
 		none:   "no endpoints on this node",
+		whole:  "STATE",
 	}
 	for i := range rows {
 		e := &rows[i]

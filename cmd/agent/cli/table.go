@@ -16,6 +16,7 @@ type table struct {
 	wide   []string // further columns, which only -o wide shows; rows have their cells last
 	rows   [][]string
 	none   string
+	whole  string // the header of a column that is never cut, though a line may be longer than the terminal is wide for it; empty: none
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
@@ -40,7 +41,7 @@ func (t *table) print(s *screen, header []string, width int) error {
 	}
 	widths := t.widths(header)
 	if width > 0 {
-		shrink(widths, width)
+		shrink(widths, width, slices.Index(header, t.whole))
 	}
 	var b strings.Builder
 	for n, cells := range append([][]string{header}, t.rows...) {
@@ -84,20 +85,20 @@ func (t *table) widths(header []string) []int {
 // narrowest is the least width of a column, however little room there is.
 const narrowest = 8
 
-// shrink takes room from the widest columns until all of them fit.
-func shrink(widths []int, room int) {
+// shrink takes room from the widest columns until all of them fit, and none from the one that stays whole; -1: there is none.
+func shrink(widths []int, room, whole int) {
 	over := gap*(len(widths)-1) - room
 	for _, w := range widths {
 		over += w
 	}
 	for ; over > 0; over-- {
-		widest := 0
+		widest := -1
 		for i, w := range widths {
-			if w > widths[widest] {
+			if w > narrowest && i != whole && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
-		if widths[widest] <= narrowest {
+		if widest < 0 {
 			return
 		}
 		widths[widest]--

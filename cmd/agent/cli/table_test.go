@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 func sample() *table {
@@ -92,5 +94,20 @@ func TestTableIsSortedByAnyColumn(t *testing.T) {
 	}
 	if _, err := sample().order("color"); err == nil || !strings.Contains(err.Error(), "name, state, packets, id") {
 		t.Errorf("by a column that is not there: %v", err)
+	}
+}
+
+// The state of an endpoint is why one looks at the table: other columns give way, and where that is not enough the line is longer.
+func TestTheStateOfAnEndpointIsNeverCut(t *testing.T) {
+	state := "waiting for its interface; 10.65.1.3 NotRouted"
+	for _, width := range []int{30, 80, 120} {
+		var out bytes.Buffer
+		table := endpointTable([]inspect.EndpointRow{{Namespace: "shop", Name: "a-pod-with-a-long-name-6c9f8d7b5-x2x7z", Interface: "cali551b05c3e54", Error: state}})
+		if err := table.write(&screen{Writer: &out, width: width, terminal: true}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), state+"\n") {
+			t.Errorf("on a terminal of %d columns\n%s", width, &out)
+		}
 	}
 }
