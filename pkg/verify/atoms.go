@@ -64,6 +64,17 @@ func (a *Atoms) Sets() []model.SetID {
 	return ids
 }
 
+// Nets returns the CIDRs in the rules of a policy, in no particular order.
+func Nets(p *model.DirectionPolicy) []netip.Prefix {
+	a := NewAtoms()
+	a.AddPolicy(p)
+	nets := make([]netip.Prefix, 0, len(a.nets))
+	for n := range a.nets {
+		nets = append(nets, n)
+	}
+	return nets
+}
+
 // eachRule calls do with every rule of the policies and profiles that are enforced.
 func eachRule(p *model.DirectionPolicy, do func(*model.MatchRule)) {
 	for _, t := range p.Tiers {

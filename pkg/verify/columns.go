@@ -70,6 +70,29 @@ func (d *demand) membership(remoteOf model.Direction, own place) func(model.SetI
 
 // cells returns the kinds of ports, types or protocols on one axis, each once.
 func (d *demand) cells(a Axis, family uint8, destination bool, runs []Run, fits func(*model.MatchRule, *model.Packet) bool) []column {
+	var found []column
+	seen := map[string]bool{}
+	d.spans(a, family, destination, runs, fits, func(_, _ uint32, packet model.Packet, key string, fit set) bool {
+		if seen[key] {
+			return true
+		}
+		if d.room -= 2 * len(key); d.room < 0 { // for the key and the set
+			return false
+		}
+		seen[key] = true
+		found = append(found, column{packet, slices.Clone(fit)})
+		return true
+	})
+	if d.room < 0 {
+		return nil
+	}
+	return found
+}
+
+// spans calls do for each span of places on one axis that no rule and no run tells apart, in order, with a packet of its first place. Equal
+// keys are those of equal kinds. The set is valid during the call. do returns false to end.
+func (d *demand) spans(a Axis, family uint8, destination bool, runs []Run, fits func(*model.MatchRule, *model.Packet) bool,
+	do func(lo, hi uint32, packet model.Packet, key string, fit set) bool) {
 	first, last := uint32(0), uint32(0xffff)
 	if a == AxisOther {
 		last = 0xff
@@ -83,13 +106,14 @@ func (d *demand) cells(a Axis, family uint8, destination bool, runs []Run, fits 
 	changes[first] = append(changes[first], -1)
 	if a == AxisOther {
 		for _, p := range axisProtocols { // a kind that begins there is asked for behind it
+			changes[uint32(p)] = append(changes[uint32(p)], -1)
 			changes[uint32(p)+1] = append(changes[uint32(p)+1], -1)
 		}
 	}
-	var found []column
-	seen := map[string]bool{}
 	fit, begun := d.newSet(), false
-	for _, at := range slices.Sorted(maps.Keys(changes)) {
+	named := d.namedPlaces(a, destination)
+	places := slices.Sorted(maps.Keys(changes))
+	for n, at := range places {
 		if at < first || at > last {
 			continue
 		}
@@ -105,15 +129,42 @@ func (d *demand) cells(a Axis, family uint8, destination bool, runs []Run, fits 
 		if a == AxisOther && slices.Contains(axisProtocols[:], uint8(at)) {
 			continue // never asked here
 		}
-		if key := kindOf(columnAt(runs, uint16(at)), fit); !seen[key] {
-			if d.room -= 2 * len(key); d.room < 0 { // for the key and the set
-				return nil
-			}
-			seen[key] = true
-			found = append(found, column{packet, slices.Clone(fit)})
+		end := last
+		if n+1 < len(places) {
+			end = min(last, places[n+1]-1)
+		}
+		key := kindOf(columnAt(runs, uint16(at)), fit)
+		if named[at] {
+			key = string(binary.LittleEndian.AppendUint32([]byte(key), at))
+		}
+		if !do(at, end, packet, key, fit) {
+			return
 		}
 	}
-	return found
+}
+
+// namedPlaces returns the ports of the remote side that rules match by name. Each is a kind of its own: which addresses fit there depends on
+// the port, and a set of steps does not say so.
+func (d *demand) namedPlaces(a Axis, destination bool) map[uint32]bool {
+	if a > AxisSCTP || destination != (d.direction == model.Egress) {
+		return nil
+	}
+	places := map[uint32]bool{}
+	for i := range d.steps {
+		if !d.steps[i].mixed {
+			continue
+		}
+		remote := d.remote(d.steps[i].rule)
+		for _, m := range []*model.PortMatch{remote.Ports, remote.NotPorts} {
+			if m == nil {
+				continue
+			}
+			for _, n := range m.Named {
+				places[uint32(n.Port)] = true
+			}
+		}
+	}
+	return places
 }
 
 func (s set) put(i int, in bool) {

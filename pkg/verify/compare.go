@@ -189,7 +189,7 @@ func (b *batch) next(q Question, p *Pair) *verdict {
 }
 
 // at returns an address with these atoms as rules see it.
-func (c *comparing) at(a netip.Addr, s Signature) place {
+func (c *Comparison) at(a netip.Addr, s Signature) place {
 	return place{a, func(id model.SetID) bool { return s.has(c.Atoms.sets[id]) }, func(n netip.Prefix) bool { return s.has(c.Atoms.nets[n]) }}
 }
 
@@ -250,7 +250,7 @@ func (c *comparing) row(own netip.Addr, pair *Pair, there place, row set, column
 		if c.demand.direction == model.Egress {
 			packet.Src, packet.Dst = own, pair.Some[0]
 		}
-		c.demand.judge(row, columns[i].fits, confirm, c.batch.next(Question{pair.Class, packet}, pair))
+		c.demand.judge(0, row, columns[i].fits, confirm, c.batch.next(Question{pair.Class, packet}, pair))
 		if len(c.batch.questions) == batchSize {
 			if c.flush(); c.ended() {
 				return

@@ -29,6 +29,12 @@ type step struct {
 
 func newDemand(p *model.DirectionPolicy) *demand {
 	d := &demand{direction: p.Direction, byText: map[string]int{}, room: mostBytes}
+	d.addPolicy(p)
+	return d
+}
+
+// addPolicy adds the steps of a policy behind those of others. No packet goes from one policy to another.
+func (d *demand) addPolicy(p *model.DirectionPolicy) {
 	for _, t := range p.Tiers {
 		d.addTier(t)
 	}
@@ -38,7 +44,6 @@ func newDemand(p *model.DirectionPolicy) *demand {
 		d.passTo(first)
 	}
 	d.addEnd(model.RuleID{Point: model.AtNoProfile, Direction: d.direction}, model.Deny)
-	return d
 }
 
 func (d *demand) addTier(t model.TierPolicy) {
@@ -139,10 +144,10 @@ type verdict struct {
 	passes, logs []int
 }
 
-// judge walks through the steps that are in both sets. confirm decides whether a mixed one fits.
-func (d *demand) judge(row, column set, confirm func(*model.MatchRule) bool, v *verdict) {
+// judge walks through the steps that are in both sets, beginning with the first step of a policy. confirm decides whether a mixed one fits.
+func (d *demand) judge(first int, row, column set, confirm func(*model.MatchRule) bool, v *verdict) {
 	v.passes, v.logs = v.passes[:0], v.logs[:0]
-	for i := 0; ; {
+	for i := first; ; {
 		word := row[i/64] & column[i/64] >> (i % 64) << (i % 64)
 		if word == 0 {
 			i = i/64*64 + 64 // the last step of all fits every packet

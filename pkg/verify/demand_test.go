@@ -48,7 +48,7 @@ func TestDemandIsWhatExplainSays(t *testing.T) {
 					portsFit(&r.Destination, pkt.Protocol, pkt.DstPort, d.membership(model.Egress, own))
 			})
 			var v verdict
-			d.judge(row, column, func(r *model.MatchRule) bool {
+			d.judge(0, row, column, func(r *model.MatchRule) bool {
 				port := pkt.SrcPort
 				if p.Direction == model.Egress {
 					port = pkt.DstPort
