@@ -83,6 +83,9 @@ func (t *serviceTable) NodeAddrs(name string) ([]netip.Addr, bool) {
 	return addrs, ok
 }
 
+// AllNodeAddrs are the addresses of all nodes, by name, in no order.
+func (t *serviceTable) AllNodeAddrs() iter.Seq2[string, []netip.Addr] { return maps.All(t.nodes) }
+
 // NodeByAddr returns the node that has the address, of several the first by name; empty: none has. It looks at every node.
 func (t *serviceTable) NodeByAddr(addr netip.Addr) (node string) {
 	for name, addrs := range t.nodes {

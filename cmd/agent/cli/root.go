@@ -30,7 +30,7 @@ func root() *cobra.Command {
 	cmd.PersistentFlags().Var(&choice{&color, []string{"auto", "always", "never"}, "when"}, "color", "colours in the output: auto (on a terminal, unless NO_COLOR is set), always or never")
 	cmd.Version = thisBuild().String()
 	cmd.SetVersionTemplate("{{.Version}}\n")
-	cmd.AddCommand(explainCommand(), checkCommand(), versionCommand())
+	cmd.AddCommand(explainCommand(), diffCommand(), checkCommand(), versionCommand())
 	cmd.AddCommand(linuxCommands()...)
 	completeFlags(cmd)
 	return cmd
