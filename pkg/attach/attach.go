@@ -69,4 +69,6 @@ type LinkState struct {
 	After    int
 	// Overtakes are the kernel's ids of the links of those that run first; 0: one without.
 	Overtakes []uint32
+	// Overtaking are the kernel's ids of these programs, in the order of Overtakes.
+	Overtaking []uint32
 }

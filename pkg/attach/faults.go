@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,10 +24,26 @@ func (l *Links) Faults(ifindex uint32) (faults []string) {
 		case state.Program != programs[s]:
 			faults = append(faults, fmt.Sprintf("tcx/%s: the link runs program %d instead of %d", s, state.Program, programs[s]))
 		case state.Before > 0:
-			faults = append(faults, fmt.Sprintf("tcx/%s: programs of other software run before ours (%d of them), which sees no packet that they accept", s, state.Before))
+			faults = append(faults, fmt.Sprintf("tcx/%s: programs of others run before ours (%s), which sees no packet that they accept", s, programNames(state.Overtaking)))
 		}
 	}
 	return faults
+}
+
+// programNames are the names of programs, with their ids as bpftool shows them. A name has at most 15 bytes, and may be empty.
+func programNames(ids []uint32) string {
+	var names []string
+	for _, id := range ids {
+		name := fmt.Sprintf("id %d", id)
+		if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id)); err == nil { // else it has gone
+			if info, err := p.Info(); err == nil && info.Name != "" {
+				name = fmt.Sprintf("%q, id %d", info.Name, id)
+			}
+			_ = p.Close()
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, "; ")
 }
 
 // HookFaults are what is not as EnsureHooks would have it, in words. To see whether a netfilter program is attached it tries

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -214,7 +215,7 @@ func TestOthersProgramsStayAndRunAfterOurs(t *testing.T) {
 	if fromPod, toPod, err := l.Before(ifindex); err != nil || len(fromPod) != 0 || len(toPod) != 1 {
 		t.Errorf("%d programs of others are before from_pod and %d before to_pod (%v)", fromPod, toPod, err)
 	}
-	if faults := l.Faults(ifindex); len(faults) != 1 || !strings.Contains(faults[0], "tcx/egress: programs of other software run before ours (1 of them)") {
+	if faults := l.Faults(ifindex); len(faults) != 1 || !strings.Contains(faults[0], fmt.Sprintf("tcx/egress: programs of others run before ours (id %d)", list[0].Egress.Overtaking[0])) {
 		t.Errorf("faults: %q", faults)
 	}
 	if err := l.Detach(ifindex); err != nil {

@@ -110,35 +110,41 @@ func linkState(path string, key tcxKey) (LinkState, error) {
 		return s, nil
 	}
 	s.Attached = true
-	s.Here, s.Overtakes, s.After, err = around(info.ID, key)
-	s.Before = len(s.Overtakes)
+	there, err := around(info.ID, key)
+	s.Here, s.Overtakes, s.Overtaking, s.Before, s.After = there.here, there.links, there.programs, len(there.links), there.after
 	return s, err
 }
 
-// around returns the links of the programs of others that run before a link's (0: one without), and the number of those after it. Not here: no
-// program of the link is attached there.
-func around(id link.ID, key tcxKey) (here bool, before []uint32, after int, err error) {
+// neighbours are the programs of others at the place of a link.
+type neighbours struct {
+	here            bool     // false: no program of the link is attached there, and nothing is known of others
+	links, programs []uint32 // of those that run before the link's; of the links, 0 is for a program without one
+	after           int      // the number of those that run after it
+}
+
+// around returns the neighbours of a link.
+func around(id link.ID, key tcxKey) (n neighbours, err error) {
 	all, err := link.QueryPrograms(link.QueryOptions{Target: int(key.ifindex), Attach: key.attachType()})
 	if errors.Is(err, unix.ENODEV) {
-		return false, nil, 0, nil
+		return n, nil
 	}
 	if err != nil {
-		return false, nil, 0, fmt.Errorf("programs on interface %d %s: %w", key.ifindex, key.side, err)
+		return n, fmt.Errorf("programs on interface %d %s: %w", key.ifindex, key.side, err)
 	}
 	for _, program := range all.Programs {
 		switch of, _ := program.LinkID(); {
 		case of == id:
-			here = true
-		case here:
-			after++
+			n.here = true
+		case n.here:
+			n.after++
 		default:
-			before = append(before, uint32(of))
+			n.links, n.programs = append(n.links, uint32(of)), append(n.programs, uint32(program.ID))
 		}
 	}
-	if !here {
-		return false, nil, 0, nil
+	if !n.here {
+		return neighbours{}, nil
 	}
-	return here, before, after, nil
+	return n, nil
 }
 
 // Before returns the links of the programs of others that run before from_pod and before to_pod at an interface (0: one without). They can keep
@@ -155,9 +161,11 @@ func (l *Links) Before(ifindex uint32) (fromPod, toPod []uint32, err error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("link %s: %w", key.pin(), err)
 		}
-		if _, n[i], _, err = around(info.ID, key); err != nil {
+		there, err := around(info.ID, key)
+		if err != nil {
 			return nil, nil, err
 		}
+		n[i] = there.links
 	}
 	return n[0], n[1], nil
 }

@@ -85,7 +85,7 @@ func TestProgramsOfOthersBeforeOursAreReportedOnce(t *testing.T) {
 	}
 	ensure(0)
 	ensure(0)
-	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.LoadImm(asm.R0, 0, asm.DWord), asm.Return()}})
+	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "other_agent", Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.LoadImm(asm.R0, 0, asm.DWord), asm.Return()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestProgramsOfOthersBeforeOursAreReportedOnce(t *testing.T) {
 	if !strings.Contains(log.String(), "iface=cali1 beforeFromPod=0 beforeToPod=1") {
 		t.Errorf("log:\n%s", log.String())
 	}
-	if faults := host.Faults(77); len(faults) != 1 || !strings.Contains(faults[0], "tcx/egress: programs of other software run before ours (1 of them)") {
+	if faults := host.Faults(77); len(faults) != 1 || !strings.Contains(faults[0], `tcx/egress: programs of others run before ours ("other_agent", id `) {
 		t.Errorf("faults: %q", faults)
 	}
 	if err := other.Close(); err != nil {
