@@ -146,6 +146,9 @@ func (o *diffOptions) after(cmd *cobra.Command, before *manifests, files []strin
 		if err := usable(m, cmd.ErrOrStderr()); err != nil {
 			return nil, err
 		}
+		if err := known(m, before.updates); err != nil {
+			return nil, err
+		}
 		for _, u := range m.updates {
 			after = append(after, model.Absent(u))
 		}
@@ -174,6 +177,21 @@ func usable(m *manifests, stderr io.Writer) error {
 			return fmt.Errorf("diff: an object of the change would not take effect: %s", p)
 		}
 		fmt.Fprintln(stderr, "margay:", p)
+	}
+	return nil
+}
+
+// known returns an error if an object that is to be deleted is not there before: nothing would change, whatever was meant.
+func known(deleted *manifests, before []model.Update) error {
+	there := map[model.Key]bool{}
+	for _, u := range before {
+		key, present := model.KeyOf(u)
+		there[key] = present
+	}
+	for _, u := range deleted.updates {
+		if key, _ := model.KeyOf(u); !there[key] {
+			return fmt.Errorf("diff: --delete: %s: this object is not among those before the change; is its name or namespace right?", deleted.places[key])
+		}
 	}
 	return nil
 }
