@@ -18,11 +18,14 @@ func (l *linter) compile(o plan.Options) *plan.Compiler {
 	return c
 }
 
-// refused finds the pods whose policy is not compiled, and returns the policies that it consists of, by direction. A pod of the same
-// policies that are refused for the same reason is only counted.
+// refused finds the pods whose policy is not compiled, and returns the policies that it consists of, by direction.
 func (l *linter) refused(c *plan.Compiler) map[policyDirection]bool {
+	return l.noteRefused(c.Failed(), "")
+}
+
+// noteRefused notes these pods. One of the same policies that are refused for the same reason is only counted. where ends the reason.
+func (l *linter) noteRefused(failed map[plan.EndpointDirection]error, where string) map[policyDirection]bool {
 	of, pods := map[policyDirection]bool{}, map[string][]model.EndpointID{}
-	failed := c.Failed()
 	for _, ep := range l.graph.LocalEndpoints() {
 		for _, d := range []*model.DirectionPolicy{ep.Ingress, ep.Egress} {
 			err := failed[plan.EndpointDirection{Endpoint: ep.ID, Direction: d.Direction}]
@@ -34,7 +37,7 @@ func (l *linter) refused(c *plan.Compiler) map[policyDirection]bool {
 				of[policyDirection{key, d.Direction}] = true
 			}
 			if known {
-				text := refusal(d.Direction, names, err)
+				text := refusal(d.Direction, names, err, where)
 				pods[text] = append(pods[text], ep.ID)
 			}
 		}
@@ -74,7 +77,7 @@ func enforced(d *model.DirectionPolicy) (names []model.PolicyKey, known bool) {
 const mostNames = 2
 
 // refusal says that a direction's policy is not compiled.
-func refusal(d model.Direction, names []model.PolicyKey, err error) string {
+func refusal(d model.Direction, names []model.PolicyKey, err error, where string) string {
 	var texts []string
 	for _, key := range names[:min(len(names), mostNames)] {
 		texts = append(texts, key.ObjectText())
@@ -90,7 +93,7 @@ func refusal(d model.Direction, names []model.PolicyKey, err error) string {
 	if errors.Is(err, plan.ErrOwnAddresses) {
 		state = "the pod is closed"
 	}
-	return fmt.Sprintf("%s policy of %s: %s: %s", d, of, err, state)
+	return fmt.Sprintf("%s policy of %s%s: %s: %s", d, of, where, err, state)
 }
 
 // shadowed finds rules that decide nothing on any pod they apply to. Of a table without cells it is not known which rules decide, and of

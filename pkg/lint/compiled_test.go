@@ -122,3 +122,25 @@ func TestOfPolicyThatIsNotCompiledNoRuleIsIdle(t *testing.T) {
 		t.Errorf("got %v, want that the policy of pod web is refused", got)
 	}
 }
+
+// The limits of a namespace are for its pods on one node: what is past them in the whole cluster may be within them on each node.
+func TestPolicyThatANodeHasNoRoomFor(t *testing.T) {
+	namespace, nodes := "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n", []string{"n1", "n1", "n1", "n2"}
+	var text strings.Builder
+	text.WriteString(namespace)
+	for i, node := range nodes {
+		wide := strings.NewReplacer("name: wide", fmt.Sprintf("name: wide%d", i), "app == 'big'", fmt.Sprintf("app == 'big%d'", i), "20.0.0.0/8", fmt.Sprintf("2%d.0.0.0/8", i))
+		text.WriteString(wide.Replace(overlapping(200)))
+		fmt.Fprintf(&text, "apiVersion: v1\nkind: Pod\nmetadata: {name: p%d, namespace: shop, labels: {app: big%d}}\nspec: {nodeName: %s}\nstatus: {podIPs: [{ip: 10.0.1.%d}]}\n---\n",
+			i, i, node, 1+i)
+	}
+	got := lint.Check(updates(t, text.String()))
+	if len(got) != 1 || !strings.HasPrefix(got[0].Object(), "pod shop/p") || strings.Contains(got[0].Object(), "p3") ||
+		!strings.Contains(got[0].Text, " on node n1: policies of namespace shop's pods on this node: over the limit: 600 CIDR lists that overlap, limit 512: the pod keeps") {
+		t.Errorf("got %v, want the policy of one of the three pods on node n1", got)
+	}
+	spread := strings.ReplaceAll(text.String(), "name: p2, namespace: shop, labels: {app: big2}}\nspec: {nodeName: n1}", "name: p2, namespace: shop, labels: {app: big2}}\nspec: {nodeName: n2}")
+	if got := lint.Check(updates(t, spread)); len(got) != 0 {
+		t.Errorf("two on each node: %v", got)
+	}
+}

@@ -36,8 +36,8 @@ func (f Finding) Object() string {
 }
 
 // Check returns the findings about the objects that the updates leave present, sorted by policy and rule, without
-// duplicates. Without any pod there is nothing to compare policies with: none. The limits of one pod count. Those of a namespace and of a
-// node do not, since they are for the pods of one node.
+// duplicates. Without any pod there is nothing to compare policies with: none. The limits of one pod count, and those of a namespace's pods on a
+// node and of all pods there, but for the size of tables.
 func Check(updates []model.Update) []Finding {
 	return check(updates, plan.Options{Budget: plan.Budget{Direction: plan.PerDirection}})
 }
@@ -70,6 +70,7 @@ func check(updates []model.Update, o plan.Options) []Finding {
 	compiled := l.compile(o)
 	defer compiled.Close()
 	l.shadowed(compiled, l.refused(compiled))
+	l.crowded(compiled, o)
 	return l.sorted()
 }
 

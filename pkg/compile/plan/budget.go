@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/compile/match"
@@ -57,6 +58,18 @@ func (b Budget) WithClasses(room int) Budget {
 	b.Direction.Classes, b.Namespace.Classes = max(1, room/4), max(1, room/4)
 	b.Node.Classes, b.Assured.Classes = max(1, room/2), max(1, room/128)
 	return b
+}
+
+// Past returns the namespaces, sorted, whose endpoints' policies in c cost more than the budget has for a namespace, and whether those of all
+// cost more than it has for a node. c has a budget of its own.
+func (b Budget) Past(c *Compiler) (namespaces []string, node bool) {
+	for name, a := range c.ledger.by {
+		if a.cost.over(b.Namespace) != "" {
+			namespaces = append(namespaces, name)
+		}
+	}
+	slices.Sort(namespaces)
+	return namespaces, c.ledger.node.over(b.Node) != ""
 }
 
 // share is a fraction of a map's entries, but never so few that it would mean no limit, and never more than most.
