@@ -310,7 +310,7 @@ __noinline __u64 precheck(struct bpf_nf_ctx *ctx)
 	unsigned long nfct = skb->_nfct;
 	enum kernel_ct word = kernel_ct(nfct);
 	__u32 mark = skb->mark & (cfg.mark_seen | cfg.mark_judge);
-	bool ipvs = by_ipvs(skb), judge, answer;
+	bool ipvs = by_ipvs(skb), judge;
 	__u32 ask = 0;
 
 	if (state->hook == NF_INET_LOCAL_OUT) {
@@ -339,14 +339,14 @@ __noinline __u64 precheck(struct bpf_nf_ctx *ctx)
 	}
 	judge = (ipvs && word != KERNEL_CT_REPLY) || to_be_judged(skb, mark, word, nfct) ||
 		translated_back(state, nfct);
-	answer = to_host && mark == cfg.mark_seen && word != KERNEL_CT_REPLY;
-	if (!judge && !ask && !answer && in != out && word != KERNEL_CT_NEW &&
-	    word != KERNEL_CT_NONE) /* the usual case */
+	if (!judge && to_host && mark == cfg.mark_seen && word != KERNEL_CT_REPLY)
+		ask |= NF_ANSWER;
+	if (!judge && !ask && in != out && word != KERNEL_CT_NEW && word != KERNEL_CT_NONE) /* the usual case */
 		return NF_ACCEPT;
 	if (!is_workload(in))
 		return NF_ACCEPT;
 	return (__u64)(__u32)in->ifindex << NF_INDEX | NF_WORKLOAD | ask | (judge ? NF_JUDGE : 0) |
-	       (in == out ? NF_BACK : 0) | (answer ? NF_ANSWER : 0);
+	       (in == out ? NF_BACK : 0);
 }
 
 /* Whether the kernel's conntrack has translated a packet that it follows so that it is to be judged: an answered packet that from_pod did
