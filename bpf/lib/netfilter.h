@@ -53,10 +53,9 @@ static __always_inline int nf_drop(__u32 ifindex, int reason, enum hook hook, __
 #define NF_JUDGE 1 /* egress is to be judged */
 #define NF_ASK 2   /* it must be one that the node wants */
 #define NF_WORKLOAD 4
-#define NF_BACK 8 /* it goes back to the interface that it came from */
-#define NF_ANSWER \
-	16 /* to the node, and from_pod may have judged it as an answer that the kernel's conntrack does not find it to be */
-#define NF_INDEX 32 /* bits to shift */
+#define NF_BACK 8    /* it goes back to the interface that it came from */
+#define NF_ANSWER 16 /* to the node; an answer by from_pod, maybe, and none by the kernel */
+#define NF_INDEX 32  /* bits to shift */
 
 /* Whether a packet goes to a link-local address of IPv6. The pod is alone on its link, so a packet that goes back there finds nothing. The
  * node would make a neighbour entry for each address, and has room for 1,024 for all pods (D-23). */
@@ -79,19 +78,6 @@ static __always_inline bool wanted_unfollowed(struct pkt *p)
 		return p->l4 >> 8 >= 133 && p->l4 >> 8 <= 136;
 	e = ct_find(&p->t);
 	return e && (e->flags & CT_FROM_HOST) && !from_opener(&p->t, e);
-}
-
-/* Whether from_pod has judged a packet to the node as an answer of a flow that somebody else than the node has opened: a client to whom the
- * node has given its address and one of its ports. The kernel's conntrack does not know that flow any more, so the packet is translated no
- * more and goes to whoever has the port on the node. Global, so that the verifier walks it once. */
-__noinline int answers_another(const struct pkt *p)
-{
-	struct ct_entry *e;
-
-	if (!p)
-		return 1;
-	e = ct_find(&p->t);
-	return e && !(e->flags & CT_FROM_HOST) && !from_opener(&p->t, e);
 }
 
 /* Whether from_pod has judged a packet with a mark, and not put it off. */

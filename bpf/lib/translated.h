@@ -212,3 +212,16 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 		ct_create(orig, &e);
 	return PASS;
 }
+
+/* Whether from_pod has judged a packet to the node as an answer of a flow that somebody else than the node has opened: a client to whom the
+ * node has given its address and one of its ports. The kernel's conntrack does not know that flow any more, so the packet is not translated,
+ * and the socket of the node at that port receives it. The function is global so that the verifier walks it once. */
+__noinline int answers_another(const struct pkt *p)
+{
+	struct ct_entry *e;
+
+	if (!p)
+		return 1;
+	e = ct_find(&p->t);
+	return e && !(e->flags & CT_FROM_HOST) && !from_opener(&p->t, e);
+}

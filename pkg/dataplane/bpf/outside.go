@@ -43,7 +43,8 @@ func (o *outside) check() error {
 		"If it is, move these pods to other nodes, or remove what was left with margay cleanup", o.prefix, does, fewNames(names))
 }
 
-// open detaches the programs from those that are closed, once the guard has the present prefix: nothing else does before margay cleanup.
+// open detaches the programs from those that are closed. Call it once the guard has the present prefix. Without it, only margay cleanup would detach
+// them.
 func (o *outside) open() error {
 	if o.opened {
 		return nil
