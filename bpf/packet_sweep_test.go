@@ -143,7 +143,7 @@ func (m *machine) walkIn(t testing.TB, program, table string, each func(run func
 // walkKeys has a program look at all flows of a table, whose keys it reads from a map.
 func walkKeys[K any](t testing.TB, program *ebpf.Program, table, keysOf *ebpf.Map, each func(run func())) {
 	t.Helper()
-	places, keys, entries := make([]uint32, mostKeys), make([]K, mostKeys), make([]bpf.CtEntry, mostKeys)
+	places, keys, entries := make([]uint32, bpf.WalkedKeys), make([]K, bpf.WalkedKeys), make([]bpf.CtEntry, bpf.WalkedKeys)
 	for i := range places {
 		places[i] = uint32(i)
 	}

@@ -47,7 +47,7 @@ func (f *Flows) newWalks(list [2]walkProgram, get func(name string) (*ebpf.Progr
 	return &Sweeper{walks: [2]walker{walk4, walk6}}, nil
 }
 
-// Slice looks at the next 1,024 flows or fewer. done: it was the last slice of a round over all tables, and the next
+// Slice looks at the next bpf.WalkedKeys flows or fewer. done: it was the last slice of a round over all tables, and the next
 // call begins another one. After an error the walk over that table is given up, and the next call begins with the
 // following one.
 func (s *Sweeper) Slice() (done bool, err error) {

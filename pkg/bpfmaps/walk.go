@@ -40,8 +40,8 @@ func newWalk[K any](of walkProgram, program *ebpf.Program, table, keys *ebpf.Map
 	if program.Type() != ebpf.Syscall {
 		return nil, fmt.Errorf("program %s is of the type %s and was not made by this version of the agent", of.program, program.Type())
 	}
-	n, page := int(keys.MaxEntries()), os.Getpagesize()
-	size := (n*int(keys.ValueSize()) + page - 1) / page * page
+	n, page := bpf.WalkedKeys, os.Getpagesize()
+	size := (int(keys.MaxEntries())*int(keys.ValueSize()) + page - 1) / page * page
 	memory, err := unix.Mmap(keys.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map %s into memory: %w", of.keys, err)
