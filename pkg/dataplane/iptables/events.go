@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	// decideFor bounds how long one call of Decide holds the loop. Copies beyond it get no record.
-	decideFor = 2 * time.Millisecond
+	// decideFor bounds how long one call of Decide holds the loop. Copies beyond it get no record, except the first leastDecided: the
+	// machine may stop the agent for longer than that, and the flows of a quiet node are recorded nevertheless.
+	decideFor    = 2 * time.Millisecond
+	leastDecided = 16
 	// copiedWithin bounds how long a copy is on its way, unless copies come faster than the agent reads them.
 	copiedWithin = 250 * time.Millisecond
 )
@@ -40,12 +42,16 @@ type events struct {
 // Decide returns the records of copies: for each packet the record of the opener's egress, then that of the responder's ingress,
 // each only if that end is an endpoint of this node. Like Apply, only the loop's goroutine may call it.
 func (d *IPTables) Decide(copies []packetlog.Copy) []flows.Unnamed {
-	x := decider{d: d, state: d.state, names: map[uint32]string{}, until: time.Now().Add(decideFor)}
+	return d.decideUntil(copies, time.Now().Add(decideFor))
+}
+
+func (d *IPTables) decideUntil(copies []packetlog.Copy, until time.Time) []flows.Unnamed {
+	x := decider{d: d, state: d.state, names: map[uint32]string{}, until: until}
 	for name, ifindex := range d.kernel.Node.Interfaces() {
 		x.names[ifindex] = name
 	}
 	for i := range copies {
-		if i > 0 && time.Now().After(x.until) {
+		if i >= leastDecided && time.Now().After(x.until) {
 			x.leftOut += uint64(len(copies) - i)
 			break
 		}

@@ -80,6 +80,19 @@ func TestCopiesAreDecidedByThePolicyInForce(t *testing.T) {
 	}
 }
 
+// The flows of a quiet node are recorded even if the machine stops the agent while it decides.
+func TestAStoppedAgentDecidesAFewCopies(t *testing.T) {
+	n := newFakeNode(t)
+	n.mustApply(t, narrow.updates()...)
+	many := make([]packetlog.Copy, 2*leastDecided)
+	for i := range many {
+		many[i] = n.copyOf("deny", "10.0.0.1", 81)
+	}
+	if made := len(n.decideUntil(many, time.Now().Add(-time.Second))); made != leastDecided {
+		t.Errorf("%d records, want %d", made, leastDecided)
+	}
+}
+
 // What Decide costs the loop is bounded, however many copies there are: the rest is left out, and the next record says so.
 func TestDecidingIsBounded(t *testing.T) {
 	n := newFakeNode(t)
