@@ -32,7 +32,7 @@ func (g *Graph) distinctions() distinctions {
 		return d
 	}
 	for _, ns := range g.networkSets {
-		d.nets(slices.Values(ns.Value.extra.nets))
+		d.nets(slices.Values(ns.Value.extra.nets.list()))
 		d.nets(slices.Values(ns.Value.extra.cover))
 	}
 	for _, s := range g.sets.services.backends.slices {

@@ -66,13 +66,13 @@ func (t *networkSetTable) replaceOne(id model.NetworkSetID, value *model.Network
 		now = &model.NetworkSet{Labels: now.Labels, Profiles: now.Profiles}
 	}
 	if !t.begin(id, now, value) {
-		t.put(id, value, netsOf(now), t.isOut(id, value))
+		t.put(id, value, netList{joined: netsOf(now)}, t.isOut(id, value))
 	}
 }
 
 // put has one network set count with these prefixes, and with what covers all that it has, if some of it is left out; without a value it
 // removes it.
-func (t *networkSetTable) put(id model.NetworkSetID, value *model.NetworkSet, nets []netip.Prefix, out bool) {
+func (t *networkSetTable) put(id model.NetworkSetID, value *model.NetworkSet, nets netList, out bool) {
 	was := t.networkSets[id]
 	delete(t.networkSets, id)
 	if value != nil {
@@ -80,7 +80,7 @@ func (t *networkSetTable) put(id model.NetworkSetID, value *model.NetworkSet, ne
 		if ns.Value.more().nets = nets; out {
 			ns.Value.extra.out, ns.Value.extra.cover = true, coarse(value.Nets)
 		}
-		ns.Value.extra.held = t.room.succeed(was, id.Namespace, len(nets))
+		ns.Value.extra.held = t.room.succeed(was, id.Namespace, nets.len())
 		t.sets.selected.labels.Join(&ns.item, labelindex.Identity{Labels: value.Labels, Parents: value.Profiles})
 		t.networkSets[id] = ns
 		if was != nil && was.Group() == ns.Group() {
@@ -101,16 +101,10 @@ func (t *networkSetTable) leave(ns *networkSet) {
 	t.sets.selected.labels.Leave(&ns.item)
 }
 
-// exchange counts one network set in for another of the same group. That takes time for where their lists differ between
-// their first and last difference, since sets may be large and change often.
+// exchange counts one network set in for another of the same group. That takes time for what differs alone, since sets may be large and
+// change often.
 func (t *networkSetTable) exchange(was, now *item) {
-	out, in := was.Value.extra.nets, now.Value.extra.nets
-	for len(out) > 0 && len(in) > 0 && out[0] == in[0] {
-		out, in = out[1:], in[1:]
-	}
-	for len(out) > 0 && len(in) > 0 && out[len(out)-1] == in[len(in)-1] {
-		out, in = out[:len(out)-1], in[:len(in)-1]
-	}
+	out, in := was.Value.extra.nets.differ(now.Value.extra.nets)
 	for s := range now.Group().Selections() {
 		if d := s.Use.addrs; d != nil {
 			t.sets.selected.exchange(d, was, now, out, in)
@@ -139,5 +133,5 @@ func (ns *networkSet) counts() []netip.Prefix {
 	if ns.isLeftOut() {
 		return ns.Value.covering()
 	}
-	return ns.Value.extra.nets
+	return ns.Value.extra.nets.list()
 }

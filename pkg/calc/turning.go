@@ -69,7 +69,7 @@ func (t *networkSetTable) begin(id model.NetworkSetID, now, value *model.Network
 	item := t.networkSets[id]
 	if item != nil {
 		s.out = item.Value.isOut()
-		s.was = &model.NetworkSet{Labels: item.value.Labels, Profiles: item.value.Profiles, Nets: item.Value.extra.nets}
+		s.was = &model.NetworkSet{Labels: item.value.Labels, Profiles: item.value.Profiles, Nets: item.Value.extra.nets.list()}
 	}
 	s.alike = s.was != nil && now != nil && maps.Equal(s.was.Labels, now.Labels) && slices.Equal(s.was.Profiles, now.Profiles)
 	if !t.inSync || t.most == 0 || !s.isLarge(2*t.most) {
@@ -80,10 +80,10 @@ func (t *networkSetTable) begin(id model.NetworkSetID, now, value *model.Network
 			t.networkSets[before(id)] = item
 			delete(t.networkSets, id)
 		}
-		t.put(id, value, nil, s.out || t.isOut(id, value))
+		t.put(id, value, netList{}, s.out || t.isOut(id, value))
 	}
 	if !t.isReferredTo(id) && !t.isReferredTo(before(id)) || !t.isRoom(id, len(netsOf(now))) {
-		t.put(before(id), nil, nil, false)
+		t.put(before(id), nil, netList{}, false)
 		return false
 	}
 	if s.alike {
@@ -162,9 +162,9 @@ func (t *networkSetTable) fits(s *turning) bool {
 
 // show puts what a change has come to into the sets.
 func (t *networkSetTable) show(s *turning) {
-	joined, rest := netsOf(s.now)[:s.joined], netsOf(s.was)[s.left:]
+	joined, rest := netList{joined: netsOf(s.now)[:s.joined]}, netList{rest: netsOf(s.was)[s.left:]}
 	if s.now == nil && s.isDone() {
-		t.put(s.id, nil, nil, false)
+		t.put(s.id, nil, netList{}, false)
 		return
 	}
 	value := t.networkSets[s.id].value
@@ -172,16 +172,16 @@ func (t *networkSetTable) show(s *turning) {
 	switch {
 	case s.now == nil:
 		t.put(s.id, value, rest, s.out)
-	case s.alike && len(rest) > 0:
-		t.put(s.id, value, slices.Concat(joined, rest), out)
-	case s.alike || s.was == nil:
+	case s.alike:
+		t.put(s.id, value, netList{joined.joined, rest.rest}, out)
+	case s.was == nil:
 		t.put(s.id, value, joined, out)
 	default:
 		// Those that go make room for those that come.
-		if of := t.networkSets[before(s.id)]; of != nil && len(rest) > 0 {
+		if of := t.networkSets[before(s.id)]; of != nil && rest.len() > 0 {
 			t.put(before(s.id), of.value, rest, s.out)
 		} else {
-			t.put(before(s.id), nil, nil, false)
+			t.put(before(s.id), nil, netList{}, false)
 		}
 		t.put(s.id, value, joined, out)
 	}

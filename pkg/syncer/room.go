@@ -7,8 +7,8 @@ import (
 )
 
 // MostAddresses bounds how many addresses of the objects of one namespace one Drain returns. One that a rule refers to costs an agent
-// some 8 µs, so that is about 35 ms of work. An object with more comes alone.
-const MostAddresses = 4096
+// some 8 µs, so that is about 4 ms of work. An object with more comes alone.
+const MostAddresses = 512
 
 // room is what the namespaces have used of MostAddresses in one Drain.
 type room map[string]uint32
