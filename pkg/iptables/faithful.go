@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"bytes"
+	"net"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 // reading judges the expressions of one rule, in their order.
 type reading struct {
 	family   Family
+	older    bool   // the version is one before nativeSince
 	loaded   string // the field that the register has; empty: none
 	register uint32
 	size     uint32 // of the field in bytes; 0: a text
@@ -26,9 +28,14 @@ type reading struct {
 	ended    bool     // by a target or verdict, of which iptables prints one
 }
 
-// unfaithful returns the first expression of a rule that iptables-nft does not print as it is; empty: it prints all of them.
-func unfaithful(family Family, expressions []byte) string {
-	r := reading{family: family}
+// nativeSince is the first version that prints marks and fields of transport headers which are compared without a match of xtables, and that
+// prints a mask of addresses which is no prefix as it is. Versions before it write no rule of ours in these forms.
+var nativeSince = [3]int{1, 8, 8}
+
+// unfaithful returns the first expression of a rule that iptables-nft does not print as it is; empty: it prints all of them. older: the
+// version is one before nativeSince.
+func unfaithful(family Family, older bool, expressions []byte) string {
+	r := reading{family: family, older: older}
 	for _, expression := range nfnl.Attributes(expressions) {
 		name := nfnl.String(nfnl.Find(expression, unix.NFTA_EXPR_NAME))
 		if !r.prints(name, nfnl.Find(expression, unix.NFTA_EXPR_DATA)) {
@@ -64,12 +71,15 @@ func (r *reading) prints(name string, data []byte) bool {
 		units := []uint64{1, 60, 3600, 86400}
 		return number(data, unix.NFTA_LIMIT_TYPE) == 0 && number(data, unix.NFTA_LIMIT_FLAGS) == 0 &&
 			slices.Contains(units, nfnl.Uint64(nfnl.Find(data, unix.NFTA_LIMIT_UNIT)))
-	case "target", "log":
+	case "target":
 		r.ended = true
 		return true
+	case "log":
+		r.ended = true
+		return !r.older
 	case "reject":
 		r.ended = true
-		return number(data, unix.NFTA_REJECT_TYPE) <= 1 // ICMP of the family, or a TCP reset
+		return !r.older && number(data, unix.NFTA_REJECT_TYPE) <= 1 // ICMP of the family, or a TCP reset
 	case "immediate":
 		r.ended = true
 		code := int32(number(data, unix.NFTA_IMMEDIATE_DATA, unix.NFTA_DATA_VERDICT, unix.NFTA_VERDICT_CODE))
@@ -106,6 +116,9 @@ func (r *reading) load(name string, data []byte) bool {
 		target = nfnl.Find(data, unix.NFTA_PAYLOAD_DREG)
 	}
 	r.register, r.mask = nfnl.Uint32(target), nil
+	if r.older && slices.Contains([]string{"mark", "source port", "destination port", "flags"}, r.loaded) {
+		return false
+	}
 	return r.loaded != "" && target != nil && !slices.Contains(r.compared, r.loaded)
 }
 
@@ -164,7 +177,7 @@ func (r *reading) masked(data []byte) bool {
 	other := nfnl.Find(data, unix.NFTA_BITWISE_XOR, unix.NFTA_DATA_VALUE)
 	const operation = 6 // NFTA_BITWISE_OP; 0: by a mask
 	return whole != 0 && whole == r.size && len(r.mask) == int(r.size) && !zero(r.mask) && zero(other) && number(data, operation) == 0 &&
-		r.register == number(data, unix.NFTA_BITWISE_SREG) && r.register == number(data, unix.NFTA_BITWISE_DREG)
+		(!r.older || isPrefix(r.mask)) && r.register == number(data, unix.NFTA_BITWISE_SREG) && r.register == number(data, unix.NFTA_BITWISE_DREG)
 }
 
 // compare reports whether the comparison of the loaded field is printed.
@@ -205,6 +218,12 @@ func (r *reading) compare(name string, data []byte) bool {
 		return len(text) > 0 && !bytes.ContainsAny(text, "\x00+") // a prefix is printed with + at its end
 	}
 	return true
+}
+
+// isPrefix reports whether no bit of a mask follows one that is 0.
+func isPrefix(mask []byte) bool {
+	ones, _ := net.IPMask(mask).Size()
+	return ones > 0
 }
 
 func zero(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -40,6 +41,7 @@ func Find(ctx context.Context, backend Backend) (*Tools, error) {
 			version = v
 		}
 	}
+	m.older = isOlder(version, nativeSince)
 	return &Tools{Backend: backend, Version: version, kernel: m}, nil
 }
 
@@ -80,6 +82,14 @@ func rightBackend(backend Backend, version string) error {
 		return fmt.Errorf("%s is of the other backend", strings.TrimSpace(version))
 	}
 	return nil
+}
+
+// isOlder reports whether a version, "iptables v1.8.7 (nf_tables)", is one before another. A version that cannot be read is not.
+func isOlder(version string, than [3]int) bool {
+	var v [3]int
+	_, text, _ := strings.Cut(version, " v")
+	n, _ := fmt.Sscanf(text, "%d.%d.%d", &v[0], &v[1], &v[2]) // 1.8 is 1.8.0
+	return n >= 2 && slices.Compare(v[:], than[:]) < 0
 }
 
 // Prove returns nil if the backend works here for both families, and a *LacksError if the kernel lacks a feature. If this process

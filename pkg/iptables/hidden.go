@@ -48,7 +48,7 @@ func (m *machine) hidden(family Family, table string) (list []hiddenRule, err er
 		key := [2]string{r.chain, r.target}
 		r.place = places[key]
 		places[key]++
-		if r.what = unfaithful(family, expressions); r.what != "" {
+		if r.what = unfaithful(family, m.older, expressions); r.what != "" {
 			list = append(list, r)
 		}
 	})

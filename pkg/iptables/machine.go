@@ -19,6 +19,7 @@ type machine struct {
 	lock           lock         // of the legacy backend
 	transactions   transactions // of nftables
 	tolerated      []nftTable   // tables in which Misplaced has found a chain
+	older          bool         // iptables-nft is of a version before nativeSince
 	unlike         string       // what Prove has found that these commands write otherwise than hidden knows; then hidden finds nothing
 }
 
