@@ -185,7 +185,7 @@ func TestDirectoryKeepsLastGoodOfAnUnreadableFile(t *testing.T) {
 	w.must(os.Symlink("nowhere", w.path(".link")))
 	w.must(os.Rename(w.path(".link"), w.path("a.yaml")))
 	w.stays("one", "1")
-	w.expectLog("problem", "a.yaml", "no such file", "stay in force (objects: 1)")
+	w.expectLog("problem", "a.yaml", "link to nowhere: no such file", "stay in force (objects: 1)")
 	w.write("b.yaml", namespace("two", "1"))
 	w.expect("one", "1", "two", "1")
 
@@ -216,7 +216,7 @@ func TestDirectoryFollowsLinksOnce(t *testing.T) {
 	writeFile(t, filepath.Join(outside, "c.txt"), namespace("three", "1"))
 	w := watch(t, dir)
 	w.expect("one", "1", "two", "1", "three", "1")
-	w.expectLog("problem", w.path("self"), "too many levels")
+	w.expectLog("problem", w.path("self"), "link to self: too many levels")
 	if p := w.problems(1); len(p) != 1 {
 		t.Errorf("problems %v, want only the link to itself", p)
 	}
@@ -343,6 +343,49 @@ func TestAFIFOIsNeverWaitedFor(t *testing.T) {
 	if text, err := readFile(path); !errors.Is(err, errNotRegular) {
 		t.Errorf("read %q, %v", text, err)
 	}
+}
+
+// Some regular files of the kernel have no end: their reader waits for more.
+func TestAFileWithoutAnEndIsNeverWaitedFor(t *testing.T) {
+	const path = "/proc/kmsg"
+	if f, err := os.Open(path); err != nil {
+		t.Skip(err)
+	} else if f.Close() != nil {
+		t.Fatal("close")
+	}
+	done := make(chan error)
+	go func() {
+		_, err := readFile(path)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, errWaits) {
+			t.Errorf("%v, want %v", err, errWaits)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it is waited for")
+	}
+}
+
+// A link to very many directories is not followed to its end, and says so once. Objects of directories that are not read any more stay.
+func TestVeryManyDirectoriesAreNotReadAll(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	writeFile(t, filepath.Join(dir, "z", "a.yaml"), namespace("one", "1"))
+	w := watch(t, dir, func(s *Source) { s.tree.most = 5 })
+	w.expect("one", "1")
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		writeFile(t, filepath.Join(outside, name, "x.yaml"), namespace(name, "1"))
+	}
+	w.must(os.Symlink(outside, w.path("link")))
+	w.expect("one", "1", "a", "1", "b", "1", "c", "1") // the directory itself, the link's target and three in it
+	w.expectLog("problem", dir, "more than 5 directories: "+w.path("link/d")+" and others are not read", "stay in force")
+	w.write("b.yaml", namespace("two", "1"))
+	w.expect("one", "1", "a", "1", "b", "1", "c", "1", "two", "1")
+	w.must(os.Remove(w.path("link")))
+	w.expectLog("resolved", dir)
+	w.expect("one", "1", "two", "1")
+	w.expectNoProblems()
 }
 
 var _ syncer.Source = (*Source)(nil)

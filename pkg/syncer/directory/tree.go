@@ -1,21 +1,16 @@
 package directory
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/margay-project/margay/pkg/validate"
 )
 
 // tree is a directory and what its manifest files looked like when they were read last.
@@ -29,7 +24,11 @@ type tree struct {
 	seen  map[string]fingerprint // by path
 	full  os.FileInfo            // the root when it held files last; nil: it never did
 	other []string               // regular files that the last walk left out because of their names
+	most  int                    // directories that a walk reads; 0: mostDirectories
 }
+
+// mostDirectories bounds a walk, which is repeated every few seconds: a link may lead to very many directories, as one to / does.
+const mostDirectories = 10_000
 
 // fingerprint tells whether a file must be read again.
 type fingerprint struct {
@@ -60,6 +59,7 @@ type listing struct {
 	unreadable map[string]error       // manifest files and directories that are there and cannot be looked at
 	unwatched  map[string]error       // directories whose changes will not be announced
 	visited    map[string]bool        // directories by their path without links
+	over       string                 // the first directory that was not read because there are too many; empty: none
 	other      []string               // regular files with other names
 }
 
@@ -74,6 +74,9 @@ func (t *tree) walk() *listing {
 	}
 	if err := t.walkDir(l, t.root); err != nil {
 		l.unreadable[t.root] = err
+	}
+	if l.over != "" {
+		l.unreadable[t.root] = fmt.Errorf("more than %d directories: %s and others are not read; does a link lead out of the directory, to too many?", len(l.visited), l.over)
 	}
 	t.other = l.other
 	return l
@@ -101,6 +104,10 @@ func (t *tree) walkDir(l *listing, dir string) error {
 	if l.visited[target] {
 		return nil
 	}
+	if len(l.visited) >= cmp.Or(t.most, mostDirectories) {
+		l.over = cmp.Or(l.over, dir)
+		return nil
+	}
 	l.visited[target], l.dirs[dir] = true, true
 	watchErr := t.watch(dir)
 	entries, err := os.ReadDir(dir)
@@ -119,9 +126,17 @@ func (t *tree) walkDir(l *listing, dir string) error {
 		}
 		if err := t.visit(l, path); err != nil {
 			if _, gone := os.Lstat(path); gone == nil {
-				l.unreadable[path] = err
+				l.unreadable[path] = ofLink(path, isLink, err)
 			}
 		}
+	}
+	return err
+}
+
+// ofLink names the target of a link in an error about it.
+func ofLink(path string, isLink bool, err error) error {
+	if target, unknown := os.Readlink(path); isLink && unknown == nil {
+		return fmt.Errorf("link to %s: %w", target, reasonOf(err))
 	}
 	return err
 }
@@ -177,23 +192,6 @@ func (t *tree) read(path string, info os.FileInfo, force bool) (text []byte, cha
 	sum := sha256.Sum256(text)
 	t.seen[path] = fingerprint{info, now, sum}
 	return text, !known || sum != last.sum, nil
-}
-
-// readFile reads a regular file. It may have become something else since it was looked at, and opening a FIFO, or reading
-// a device, may last for ever.
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(cmp.Or(err, errNotRegular), f.Close())
-	}
-	var text bytes.Buffer
-	text.Grow(int(min(info.Size(), validate.MaxFileSize)) + bytes.MinRead) // else it grows in steps, and leaves as much garbage
-	_, err = text.ReadFrom(io.LimitReader(f, validate.MaxFileSize+1))
-	return text.Bytes(), errors.Join(err, f.Close())
 }
 
 // under reports whether path is one of the directories or below one.
