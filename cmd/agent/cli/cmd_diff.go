@@ -43,7 +43,7 @@ Exit status: 0 no verdict changes, 1 some do, 2 error, or a part could not be co
   margay diff --dir main/manifests --to branch/manifests
   kubectl exec -i -n kube-system ds/margay -- margay diff --datastore kubernetes - < policy.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			return o.check(cmd.Flags().Changed("datastore"), len(args) > 0)
+			return o.check(cmd.Flags().Changed("datastore"), args)
 		},
 		RunE:       func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 		SuggestFor: []string{"preview", "plan", "compare", "simulate"},
@@ -59,16 +59,19 @@ Exit status: 0 no verdict changes, 1 some do, 2 error, or a part could not be co
 }
 
 // check checks which flags are given together.
-func (o *diffOptions) check(datastore, files bool) error {
+func (o *diffOptions) check(datastore bool, files []string) error {
+	given := len(files) > 0
 	switch {
 	case datastore == (o.dir != ""):
 		return errors.New("diff: want one of --dir and --datastore, for the objects before the change")
-	case o.to != "" && (files || len(o.deleted) > 0):
+	case o.to != "" && (given || len(o.deleted) > 0):
 		return errors.New("diff: want FILE and --delete, or --to, for the objects after the change")
-	case o.to == "" && !files && len(o.deleted) == 0:
+	case o.to == "" && !given && len(o.deleted) == 0:
 		return errors.New("diff: want FILE, --delete or --to, for the objects after the change")
 	case slices.Contains(o.deleted, ""):
 		return errors.New("diff: --delete: want a file; is a variable unset?")
+	case slices.Contains(o.deleted, "-") && slices.Contains(files, "-"):
+		return errors.New("diff: standard input (-) can be read once, and both FILE and --delete name it: write one of them to a file")
 	case o.limit < 0:
 		return fmt.Errorf("diff: --limit %d: want 0 or more", o.limit)
 	}
@@ -189,6 +192,9 @@ func known(deleted *manifests, before []model.Update) error {
 		there[key] = present
 	}
 	for _, u := range deleted.updates {
+		if u == (model.InSync{}) { // the end of what the files have; a datastore's objects are without it
+			continue
+		}
 		if key, _ := model.KeyOf(u); !there[key] {
 			return fmt.Errorf("diff: --delete: %s: this object is not among those before the change; is its name or namespace right?", deleted.places[key])
 		}

@@ -1,10 +1,12 @@
 package directory
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
@@ -24,6 +26,9 @@ type Manifests struct {
 func ReadFiles(pods validate.Pods, input io.Reader, names ...string) (*Manifests, error) {
 	c, table := newCatalog(), kinds.Table(pods)
 	var all Manifests
+	if at := slices.Index(names, "-"); at >= 0 && slices.Contains(names[at+1:], "-") {
+		return nil, errors.New("standard input (-) is named twice and can be read once: write one of its parts to a file")
+	}
 	for _, name := range names {
 		ignored, err := readNamed(c, table, input, name)
 		if err != nil {
