@@ -55,20 +55,30 @@ var colors = []struct {
 	{red, []string{"deny", "Deny", "PROBLEM", "rejected", "not ready", "not running", "closed:", "revoked", "failing", "no program"}},
 }
 
-// paint colours a text by the word it begins with, if the screen has colours.
-func (s *screen) paint(text string) string {
+// code is the colour of a text, by the word it begins with; empty: it has none, or the screen has no colours.
+func (s *screen) code(text string) string {
 	if !s.color {
-		return text
+		return ""
 	}
 	for _, c := range colors {
 		for _, word := range c.words {
 			rest, ok := strings.CutPrefix(text, word)
 			if ok && (rest == "" || strings.ContainsRune(" :,;", rune(rest[0])) || strings.HasSuffix(word, ":")) {
-				return c.color + text + plain
+				return c.color
 			}
 		}
 	}
-	return text
+	return ""
+}
+
+// paint colours a text by the word it begins with, if the screen has colours.
+func (s *screen) paint(text string) string { return colored(s.code(text), text) }
+
+func colored(code, text string) string {
+	if code == "" {
+		return text
+	}
+	return code + text + plain
 }
 
 // word colours the word that a text begins with, if it is one that has a colour, and leaves the rest plain.
@@ -90,10 +100,10 @@ func (s *screen) alarm(text string) string {
 	return red + text + plain
 }
 
-// strong is for headings.
-func (s *screen) strong(text string) string {
+// heading is the code of headings; empty: the screen has no colours.
+func (s *screen) heading() string {
 	if !s.color {
-		return text
+		return ""
 	}
-	return bold + text + plain
+	return bold
 }

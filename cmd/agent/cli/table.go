@@ -16,18 +16,19 @@ type table struct {
 	wide   []string // further columns, which only -o wide shows; rows have their cells last
 	rows   [][]string
 	none   string
-	whole  string // the header of a column that is never cut, though a line may be longer than the terminal is wide for it; empty: none
+	whole  string // the header of a column whose texts stay in one line, though a line may be longer than the terminal is wide for it; empty: none
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write writes the table without the wide columns. On a terminal no line is longer than it is wide.
+// write writes the table without the wide columns. On a terminal a text that has no room goes on in the next line of its column. Nothing is
+// cut, and no word is broken: names and addresses stay whole, though a line may be longer than the terminal is wide for them.
 func (t *table) write(w io.Writer) error {
 	s := screenOf(w)
 	return t.print(s, t.header, s.width)
 }
 
-// writeWide writes all columns, whatever their width.
+// writeWide writes all columns, each row in one line.
 func (t *table) writeWide(w io.Writer) error {
 	return t.print(screenOf(w), slices.Concat(t.header, t.wide), 0)
 }
@@ -39,28 +40,48 @@ func (t *table) print(s *screen, header []string, width int) error {
 		_, err := fmt.Fprintln(s, t.none)
 		return err
 	}
-	widths := t.widths(header)
+	widths := t.widths(header, utf8.RuneCountInString)
 	if width > 0 {
-		shrink(widths, width, slices.Index(header, t.whole))
+		least := t.widths(header, longestWord)
+		if whole := slices.Index(header, t.whole); whole >= 0 {
+			least[whole] = widths[whole]
+		}
+		shrink(widths, least, width)
 	}
 	var b strings.Builder
 	for n, cells := range append([][]string{header}, t.rows...) {
-		for i := range header {
-			text := shorten(cell(cells, i), widths[i])
-			pad := widths[i] + gap - utf8.RuneCountInString(text)
-			plain := text
-			if text = s.paint(plain); n == 0 && text == plain {
-				text = s.strong(plain)
-			}
-			b.WriteString(text)
-			if i < len(header)-1 {
-				b.WriteString(strings.Repeat(" ", pad))
-			}
-		}
-		b.WriteByte('\n')
+		writeRow(&b, s, header, cells, widths, n == 0)
 	}
 	_, err := io.WriteString(s, b.String())
 	return err
+}
+
+// writeRow writes one row, in as many lines as its cells need.
+func writeRow(b *strings.Builder, s *screen, header, cells []string, widths []int, first bool) {
+	lines, codes := make([][]string, len(header)), make([]string, len(header))
+	height := 1
+	for i := range header {
+		text := cell(cells, i)
+		lines[i], codes[i] = wrap(text, widths[i]), s.code(text)
+		if first && codes[i] == "" {
+			codes[i] = s.heading()
+		}
+		height = max(height, len(lines[i]))
+	}
+	for k := range height {
+		pad := 0
+		for i := range header {
+			if k >= len(lines[i]) {
+				pad += widths[i] + gap
+				continue
+			}
+			text := lines[i][k]
+			b.WriteString(strings.Repeat(" ", pad))
+			b.WriteString(colored(codes[i], text))
+			pad = widths[i] + gap - utf8.RuneCountInString(text)
+		}
+		b.WriteByte('\n')
+	}
 }
 
 // cell is one cell of a row; one with nothing in it has a dash.
@@ -71,12 +92,13 @@ func cell(cells []string, i int) string {
 	return cells[i]
 }
 
-func (t *table) widths(header []string) []int {
+// widths are those of the columns, of cells that are as long as length says.
+func (t *table) widths(header []string, length func(string) int) []int {
 	widths := make([]int, len(header))
 	for i, h := range header {
-		widths[i] = utf8.RuneCountInString(h)
+		widths[i] = length(h)
 		for _, cells := range t.rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell(cells, i)))
+			widths[i] = max(widths[i], length(cell(cells, i)))
 		}
 	}
 	return widths
@@ -85,8 +107,8 @@ func (t *table) widths(header []string) []int {
 // narrowest is the least width of a column, however little room there is.
 const narrowest = 8
 
-// shrink takes room from the widest columns until all of them fit, and none from the one that stays whole; -1: there is none.
-func shrink(widths []int, room, whole int) {
+// shrink takes room from the widest columns until all of them fit, and leaves each at least as much as it needs.
+func shrink(widths, least []int, room int) {
 	over := gap*(len(widths)-1) - room
 	for _, w := range widths {
 		over += w
@@ -94,7 +116,7 @@ func shrink(widths []int, room, whole int) {
 	for ; over > 0; over-- {
 		widest := -1
 		for i, w := range widths {
-			if w > narrowest && i != whole && (widest < 0 || w > widths[widest]) {
+			if w > max(narrowest, least[i]) && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
@@ -105,13 +127,39 @@ func shrink(widths []int, room, whole int) {
 	}
 }
 
-// shorten cuts a text that has no room, and shows it.
-func shorten(text string, room int) string {
-	if utf8.RuneCountInString(text) <= room {
-		return text
+// words cuts a text after its spaces and commas.
+func words(text string) (list []string) {
+	for {
+		i := strings.IndexAny(text, " ,")
+		if i < 0 || i == len(text)-1 {
+			return append(list, text)
+		}
+		list, text = append(list, text[:i+1]), text[i+1:]
 	}
-	runes := []rune(text)
-	return string(runes[:max(0, room-1)]) + "…"
+}
+
+// longestWord is how wide the longest word of a text is.
+func longestWord(text string) int {
+	longest := 0
+	for _, w := range words(text) {
+		longest = max(longest, utf8.RuneCountInString(strings.TrimRight(w, " ")))
+	}
+	return longest
+}
+
+// wrap cuts a text into lines. A word that has no room is a line.
+func wrap(text string, room int) (lines []string) {
+	if utf8.RuneCountInString(text) <= room {
+		return []string{text}
+	}
+	line := ""
+	for _, w := range words(text) {
+		if line != "" && utf8.RuneCountInString(line)+utf8.RuneCountInString(strings.TrimRight(w, " ")) > room {
+			lines, line = append(lines, strings.TrimRight(line, " ")), ""
+		}
+		line += w
+	}
+	return append(lines, line)
 }
 
 // order returns the rows' indexes sorted by a column, named as in the header or with a hyphen before it for the other way

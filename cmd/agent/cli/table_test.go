@@ -2,6 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
+	"io"
+	"net/netip"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -19,20 +22,44 @@ func sample() *table {
 	return t
 }
 
+// A text without room goes on in the next line of its column. Names are not broken: 52 columns are the least that this table needs.
 func TestTableFitsTheTerminal(t *testing.T) {
-	for _, width := range []int{30, 40, 60, 80} {
+	for _, width := range []int{30, 40, 52, 60, 80} {
 		var out bytes.Buffer
 		if err := sample().write(&screen{Writer: &out, width: width, terminal: true}); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(out.String()) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > max(width, 52) {
 				t.Errorf("%d columns on a terminal of %d: %s", n, width, line)
 			}
 		}
-		if cut := strings.Contains(out.String(), "…"); cut != (width < 79) {
-			t.Errorf("on a terminal of %d columns something is cut: %v\n%s", width, cut, &out)
+		for _, row := range sample().rows {
+			for _, word := range strings.Fields(strings.Join(row[:3], " ")) {
+				if !strings.Contains(out.String(), word) {
+					t.Errorf("on a terminal of %d columns there is no %q:\n%s", width, word, &out)
+				}
+			}
 		}
+		if lines := strings.Count(out.String(), "\n"); lines > 4 != (width < 79) {
+			t.Errorf("on a terminal of %d columns there are %d lines:\n%s", width, lines, &out)
+		}
+	}
+	narrow := `
+NAME                              STATE       PACKETS
+shop/web                          ok          9
+shop/a-pod-with-a-very-long-name  not ready:  10
+                                  it waits
+                                  for its
+                                  interface
+-                                 stale       -
+`
+	var lines bytes.Buffer
+	if err := sample().write(&screen{Writer: &lines, width: 53, terminal: true}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.TrimPrefix(narrow, "\n"), lines.String()); diff != "" {
+		t.Errorf("on a terminal of 53 columns (-want +got):\n%s", diff)
 	}
 	want := `
 NAME                              STATE                                  PACKETS  ID
@@ -52,13 +79,13 @@ shop/a-pod-with-a-very-long-name  not ready: it waits for its interface  10     
 func TestColumnsAlignWithColoursAsWithout(t *testing.T) {
 	write := func(color bool) string {
 		var out bytes.Buffer
-		if err := sample().write(&screen{Writer: &out, width: 50, color: color}); err != nil {
+		if err := sample().write(&screen{Writer: &out, width: 62, color: color}); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
 	}
 	colored := write(true)
-	for _, want := range []string{green + "ok" + plain, red + "not ready: it w", yellow + "stale" + plain, bold + "NAME" + plain} {
+	for _, want := range []string{green + "ok" + plain, red + "not ready: it waits" + plain, red + "for its interface" + plain, yellow + "stale" + plain, bold + "NAME" + plain} {
 		if !strings.Contains(colored, want) {
 			t.Errorf("no %q in %q", want, colored)
 		}
@@ -108,6 +135,37 @@ func TestTheStateOfAnEndpointIsNeverCut(t *testing.T) {
 		}
 		if !strings.Contains(out.String(), state+"\n") {
 			t.Errorf("on a terminal of %d columns\n%s", width, &out)
+		}
+	}
+}
+
+// No name and no address is cut or broken, however long it is and however narrow the terminal.
+func TestLongNamesStayWhole(t *testing.T) {
+	name := strings.Repeat("a-long-name.", 21) + "x" // 253 characters
+	address := netip.MustParseAddr("2001:db8:1111:2222:3333:4444:5555:6666")
+	var list []inspect.EndpointRow
+	for i := range 100 {
+		list = append(list, inspect.EndpointRow{Namespace: strings.Repeat("n", 63), Name: fmt.Sprint(name[:252], i%10), Interface: "cali551b05c3e54", Ifindex: 7,
+			Addrs: []netip.Addr{netip.MustParseAddr("10.65.1.3"), address}, Error: "its policy is refused: " + name})
+	}
+	status := &inspect.StatusReport{InSync: true, NotReady: []string{"policy: " + strings.Repeat("a reason that is long, ", 20) + name}}
+	for _, width := range []int{0, 20, 80, 200, 1000} {
+		for what, write := range map[string]func(io.Writer) error{
+			"endpoints": endpointTable(list).write,
+			"status":    func(w io.Writer) error { return writeStatus(w, status) },
+			"problems":  problemTable([]inspect.ProblemRow{{Severity: "rejected", Object: "NetworkPolicy " + name, Field: "spec", Reason: address.String() + " " + name}}).write,
+			"flows":     flowTable([]flowRow{{Protocol: "tcp", Opener: "[" + address.String() + "]:80", OpenerName: name, Responder: "10.0.0.1:80"}}).write,
+		} {
+			var out bytes.Buffer
+			if err := write(&screen{Writer: &out, width: width, terminal: width > 0}); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(out.String(), name[:252]) || what != "status" && !strings.Contains(out.String(), address.String()) || strings.Contains(out.String(), "…") {
+				t.Errorf("%s on a terminal of %d columns\n%s", what, width, out.String()[:min(out.Len(), 4000)])
+			}
+			if lines := strings.Count(out.String(), "\n"); width == 0 && what == "endpoints" && lines != 101 {
+				t.Errorf("without a terminal 100 endpoints have %d lines", lines)
+			}
 		}
 	}
 }
