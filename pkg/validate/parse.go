@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,9 @@ func (t Table) Parse(file string, text []byte) []Document {
 	if len(text) > MaxFileSize {
 		return []Document{broken(Ref{File: file}, Rejected, "the file has %d bytes, more than the limit of %d",
 			len(text), MaxFileSize)}
+	}
+	if bytes.HasPrefix(text, []byte{0xff, 0xfe}) || bytes.HasPrefix(text, []byte{0xfe, 0xff}) {
+		return []Document{broken(Ref{File: file, Line: 1}, Rejected, "the text is UTF-16; save the file as UTF-8")}
 	}
 	var docs []Document
 	for _, seg := range split(text) {

@@ -12,7 +12,7 @@ type segment struct {
 // nothing, is a boundary wherever it stands: YAML allows no scalar, quoted or block, to contain one. The "---" line
 // belongs to the document it opens, because content may follow on it; comments and directives before it do too.
 func split(file []byte) []segment {
-	file = bytes.TrimPrefix(file, []byte("\ufeff"))
+	file = withoutMarks(file)
 	var out []segment
 	cur := segment{line: 1}
 	start, onlyPreamble := 0, true
@@ -45,6 +45,12 @@ func split(file []byte) []segment {
 	}
 	cut(len(file), 0)
 	return out
+}
+
+// withoutMarks removes the byte order marks of a file and of those that were joined to it.
+func withoutMarks(file []byte) []byte {
+	const mark = "\ufeff"
+	return bytes.ReplaceAll(bytes.TrimPrefix(file, []byte(mark)), []byte("\n"+mark), []byte("\n"))
 }
 
 func isMarker(line []byte, marker string) bool {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -31,14 +32,50 @@ func readText(seg segment) ([]byte, *yaml.Node, *textError) {
 	}
 	root, err := parseYAML(seg)
 	if err != nil || root == nil || root.ShortTag() == "!!null" {
-		return nil, nil, err
+		return nil, nil, err.explained(seg)
 	}
 	w := jsonWriter{}
 	w.out.Grow(len(seg.text) + len(seg.text)/4) // quotes are more, white space is less
 	if err := w.value(root, 0); err != nil {
-		return nil, nil, err
+		return nil, nil, err.explained(seg)
 	}
 	return w.out.Bytes(), root, nil
+}
+
+// explained adds what to do about an error of the parser whose words do not say it, by the text at that place.
+func (e *textError) explained(seg segment) *textError {
+	if e == nil {
+		return nil
+	}
+	if at := invalidUTF8(seg.text); at >= 0 {
+		return &textError{seg.line + bytes.Count(seg.text[:at], []byte("\n")), "not valid YAML: the text is not UTF-8 from here on; save the file as UTF-8"}
+	}
+	lines := bytes.Split(seg.text, []byte("\n"))
+	var line []byte
+	if at := e.line - seg.line; at >= 0 && at < len(lines) {
+		line = lines[at]
+	}
+	switch white := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]; {
+	case bytes.ContainsRune(white, '\t'):
+		e.msg += "; YAML is indented with spaces, and this line with a tab"
+	case strings.Contains(e.msg, "expected <document start>"):
+		e.msg = "a second document without a line \"---\" before it"
+	case bytes.Contains(line, []byte("{{")):
+		e.msg += "; is this a template (\"{{\") that was not rendered?"
+	}
+	return e
+}
+
+// invalidUTF8 is where a text is not UTF-8 any more; -1: all of it is.
+func invalidUTF8(text []byte) int {
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRune(text[at:])
+		if r == utf8.RuneError && size < 2 {
+			return at
+		}
+		at += size
+	}
+	return -1
 }
 
 // parseYAML returns the root value with the lines of the file in it, or nil if there is none.
