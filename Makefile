@@ -46,7 +46,7 @@ AGENTS = TestNetworkPolicy|TestEgress|TestUnknown|TestSpoofed|TestFragments|Test
 HOSTILE = TwoPodsCannot|ABusy|AHelper|AnError|EchoRequests|Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAddress|ALostClaim|Fragments|PodsSend|ConnectionsToTheNode|ManyNumbers|ATunnel|ANewPod|Disguises|ErrorsAbout|ANode|TheNode|AnExternal|ClosedEgress|Annotations|Manifests|AnAnswer|AnswersTo|PoliciesOfOneTenant|ErrorsOfTheNode|HalfADatagram|NodesFollow|AnAuthentication|Listed|Fuzzing|TheRoute|AnotherBackend|KeptFlows|ARevoked|APacketThatIsNotTranslated|ResetsCarry|AFlowByAnUnknown|AStormOf|ClaimsInALoop
 
 # Attacks whose outcome depends on what the chains say: `make test-nft-attacks NFT_HOSTILE='$(HOSTILE)'` plays the others, too, in 6 to 10 minutes.
-NFT_HOSTILE = ATunnel|ANodeThat|TheNodeTakes|TheNodeDoesNotOpenWhat|ClosedEgress|ForgedErrors|Fragments|ARevokedConnectionToAService|AForeignMark|ANewPod|ErrorsAbout|AServiceAddress|AnswersTo|Disguises
+NFT_HOSTILE = ATunnel|ANodeThat|TheNodeTakes|TheNodeDoesNotOpenWhat|ClosedEgress|ForgedErrors|Fragments|ARevokedConnectionToAService|AForeignMark|ANewPod|ErrorsAbout|AServiceAddress|AnswersTo|Disguises|PodsSendNothing
 
 test-race: ## the same under the race detector (needs gcc)
 	CGO_ENABLED=1 $(GO) test -race ./...

@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/nfnl"
 )
 
-// Elsewhere returns the other backend if one of its tables mangle and filter in this network namespace has a chain whose name begins with one of
+// Elsewhere returns the other backend if one of its tables raw, mangle and filter in this network namespace has a chain whose name begins with one of
 // the prefixes; empty: none has. It reads the kernel, without commands and without the lock, and makes no table.
 func (t *Tools) Elsewhere(prefixes ...string) (Backend, error) {
 	m, real := t.kernel.(*machine)
@@ -31,7 +31,7 @@ func (t *Tools) Elsewhere(prefixes ...string) (Backend, error) {
 // nftChains is LegacyChains for nftables.
 func nftChains(prefix string) (found bool, err error) {
 	for _, family := range Families {
-		for _, table := range []string{"mangle", "filter"} {
+		for _, table := range []string{"raw", "mangle", "filter"} {
 			chains, err := chainsOf(family, table)
 			if refused, ok := errors.AsType[*nfnl.Refused](err); ok && refused.Code == int(unix.EINVAL) {
 				return false, nil // the kernel has no nftables

@@ -38,21 +38,26 @@ var features = []feature{
 	{module: "xt_NFLOG", table: "mangle", rule: "-j NFLOG --nflog-group 7"},
 	{module: "xt_comment", table: "mangle", rule: "-i cali+ ! -o cali0 -p udp -m comment --comment proof -j RETURN"},
 	{module: "ip6t_rt", table: "mangle", family: V6, rule: "-m rt --rt-segsleft 1:255 -j DROP"},
+	{module: "iptable_raw", table: "raw", family: V4, rule: "-i cali+ -j DROP"},
+	{module: "ip6table_raw", table: "raw", family: V6, rule: "-i cali+ -j DROP"},
 	{module: "ipt_REJECT", table: "filter", family: V4, rule: "-p tcp -j REJECT --reject-with tcp-reset"},
 	{module: "ip6t_REJECT", table: "filter", family: V6, rule: "-p tcp -j REJECT --reject-with tcp-reset"},
 }
 
-// proofOf is a transaction with the rules of features in one chain for each table.
+// proofOf is a transaction with the rules of features in one chain for each table. Table raw is there only with a rule: a kernel without it
+// accepts the other two.
 func proofOf(family Family, list []feature) string {
 	var b strings.Builder
-	for _, table := range []string{"mangle", "filter"} {
-		fmt.Fprintf(&b, "*%s\n:%s - [0:0]\n", table, proofChain)
+	for _, table := range []string{"raw", "mangle", "filter"} {
+		var rules strings.Builder
 		for _, f := range list {
 			if f.table == table && (f.family == 0 || f.family == family) {
-				fmt.Fprintf(&b, "-A %s %s\n", proofChain, strings.ReplaceAll(f.rule, "@", ProofSet(family)))
+				fmt.Fprintf(&rules, "-A %s %s\n", proofChain, strings.ReplaceAll(f.rule, "@", ProofSet(family)))
 			}
 		}
-		b.WriteString("COMMIT\n")
+		if table != "raw" || rules.Len() > 0 {
+			fmt.Fprintf(&b, "*%s\n:%s - [0:0]\n%sCOMMIT\n", table, proofChain, rules.String())
+		}
 	}
 	return b.String()
 }

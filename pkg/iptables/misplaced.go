@@ -53,13 +53,16 @@ func (h hook) String() string {
 // hookOf returns the hook of a built-in chain of iptables in the tables that have chains of ours.
 func hookOf(table string, chain int) (hook, bool) {
 	h := hook{"filter", uint32(chain), 0} // builtIn has the order of the hooks
-	if table == "mangle" {
+	switch table {
+	case "raw":
+		h.priority = -300
+	case "mangle":
 		h.priority = -150
 		if builtIn[chain] == "OUTPUT" {
 			h.kind = "route"
 		}
 	}
-	return h, table == "mangle" || table == "filter"
+	return h, table == "raw" || table == "mangle" || table == "filter"
 }
 
 // misplaced implements kernel.

@@ -19,7 +19,7 @@ func Check(ctx context.Context, c config.Config) (*Report, error) {
 	var h held
 	parts, checks := openIPTablesParts(ctx, c.IptablesBackend, &h)
 	if parts.tools != nil {
-		checks = append(checks, tablesCheck(parts.tools.Readable(ctx, "mangle", "filter")))
+		checks = append(checks, tablesCheck(parts.tools.Readable(ctx, "raw", "mangle", "filter")))
 	}
 	for _, c := range checks {
 		c.Dataplane = "iptables"

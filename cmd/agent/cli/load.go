@@ -11,6 +11,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/syncer/directory"
 	"github.com/margay-project/margay/pkg/validate"
@@ -33,7 +34,7 @@ func (m *manifests) ignoredNote() string {
 		return ""
 	}
 	named := slices.Sorted(slices.Values(m.ignored))
-	text := strings.Join(named[:min(len(named), mostIgnored)], ", ")
+	text := selector.Printable(strings.Join(named[:min(len(named), mostIgnored)], ", ")) // whoever adds a file chooses its name
 	if more := len(named) - mostIgnored; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

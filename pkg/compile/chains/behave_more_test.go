@@ -72,6 +72,7 @@ func (w *world) services() {
 
 // untracked: each packet is judged by itself, as what opens a flow.
 func (w *world) untracked() {
+	w.others = true
 	for _, chain := range []string{"PREROUTING", "OUTPUT"} {
 		for _, protocol := range []string{"udp", "tcp"} {
 			w.run("", w.command(""), "-t", "raw", "-A", chain, "-p", protocol, "-j", "CT", "--notrack")
@@ -85,7 +86,7 @@ func (w *world) untracked() {
 	w.udp("untracked, the answer denied", w.a.Host, w.b.Host, 8081, echo.Timeout)
 	w.udp("untracked, denied", w.x.Host, w.b.Host, 8081, echo.Timeout)
 	w.untrackedEvents()
-	w.run("", w.command(""), "-t", "raw", "-F")
+	w.others = false
 	w.change(func() { w.egress[w.b], w.config.Events = openEgress, chains.Events{} })
 }
 

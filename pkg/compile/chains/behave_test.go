@@ -48,6 +48,7 @@ type world struct {
 	egress  map[*lab.Pod]uint32
 	ingress map[*lab.Pod]uint32
 	ready   map[*lab.Pod]bool
+	others  bool // table raw has rules of others, which a load would remove
 }
 
 func must[T any](v T, err error) func(t testing.TB) T {
@@ -120,7 +121,12 @@ func (w *world) run(input string, command ...string) string {
 }
 
 // load makes the chains those of the configuration.
-func (w *world) load() { w.loadTables("mangle", "filter") }
+func (w *world) load() {
+	if !w.others {
+		w.loadTables("raw")
+	}
+	w.loadTables("mangle", "filter")
+}
 
 func (w *world) loadTables(tables ...string) {
 	w.t.Helper()
@@ -143,7 +149,7 @@ func (w *world) loadTables(tables ...string) {
 	for _, t := range []struct {
 		name string
 		all  []chains.Chain
-	}{{"mangle", mangle}, {"filter", static.Filter}} {
+	}{{"raw", static.Raw}, {"mangle", mangle}, {"filter", static.Filter}} {
 		if !slices.Contains(tables, t.name) {
 			continue
 		}

@@ -36,27 +36,34 @@ func TestChainsAreReadBackAsTheyWereWritten(t *testing.T) {
 				run(t, "", "ipset", "create", name, "hash:net", "family", map[uint8]string{4: "inet", 6: "inet6"}[b.family], "skbinfo")
 			}
 			static := must(chains.NewStatic(&config))(t)
-			var text strings.Builder
-			mangle := book{}
+			raw, mangle := book{}, book{}
+			raw.set(static.Raw)
 			mangle.set(static.Mangle)
 			for _, d := range []chains.Direction{chains.EgressSlots, chains.IngressSlots} {
 				mangle.set(chains.NewDispatch(d, n.o).Chains())
 			}
-			text.WriteString("*mangle\n")
-			for name := range mangle {
-				text.WriteString(":" + name + " - [0:0]\n")
+			for table, all := range map[string]book{"raw": raw, "mangle": mangle} {
+				run(t, restored(table, all), b.command("-restore"))
+				compare(t, all, run(t, "", b.command("-save"), "-t", table))
 			}
-			for name, c := range mangle {
-				for _, r := range c.Rules {
-					text.WriteString("-A " + name + " " + r + "\n")
-				}
-			}
-			text.WriteString("COMMIT\n")
-			run(t, text.String(), b.command("-restore"))
-			compare(t, mangle, run(t, "", b.command("-save"), "-t", "mangle"))
 			isPrintedInFull(t, b)
 		})
 	}
+}
+
+// restored is the transaction that makes chains.
+func restored(table string, all book) string {
+	var text strings.Builder
+	text.WriteString("*" + table + "\n")
+	for name := range all {
+		text.WriteString(":" + name + " - [0:0]\n")
+	}
+	for name, c := range all {
+		for _, r := range c.Rules {
+			text.WriteString("-A " + name + " " + r + "\n")
+		}
+	}
+	return text.String() + "COMMIT\n"
 }
 
 // isPrintedInFull demands that no rule of ours is taken for one that iptables does not print as it is.

@@ -85,14 +85,14 @@ func (j Jump) Rule() string { return both(j.Match, "-j "+j.To) }
 
 // Static are the chains of one world and family around Dispatch and Slot.
 type Static struct {
-	Mangle, Filter []Chain
-	Jumps          []Jump
+	Raw, Mangle, Filter []Chain
+	Jumps               []Jump
 }
 
 // NewStatic makes them: each part is asked for its chains and knows the parts whose rules these use. Names of chains:
 //
 //   - FORWARD, INPUT, OUTPUT: targets of the built-in chains of table mangle
-//   - foreign: target of PREROUTING, for packets of pods from addresses that are not theirs; link: those that may be discovery
+//   - foreign, in table raw: target of PREROUTING, for packets of pods from addresses that are not theirs; link: those that may be discovery
 //   - leaving: target of POSTROUTING, for packets of flows that policy has not allowed: those of the node to Services, and those of
 //     flows that have ended
 //   - F and R: both ends judge a packet that goes as its flow was opened, or an answer
@@ -131,13 +131,13 @@ func NewStatic(c *Config) (*Static, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Static{Filter: []Chain{v.filter()}}
+	s := &Static{Raw: a.foreign(), Filter: []Chain{v.filter()}}
 	s.Mangle = slices.Concat([]Chain{forward.chain()}, j.chains(), v.chains(), classes, p.chains(),
-		a.foreign(), a.listed(), alone.chains(), a.slots(), node.chains())
+		a.listed(), alone.chains(), a.slots(), node.chains())
 	if c.Kernel.SourceRoutes && c.Family == 4 {
 		s.Jumps = append(s.Jumps, Jump{"mangle", "PREROUTING", p.sourceRouted(), t.name(DropsRouted)})
 	}
-	s.Jumps = append(s.Jumps, Jump{"mangle", "PREROUTING", a.notOwn(), t.name("foreign")})
+	s.Jumps = append(s.Jumps, Jump{"raw", "PREROUTING", a.notOwn(), t.name("foreign")})
 	for _, hook := range []string{"FORWARD", "INPUT", "OUTPUT"} {
 		s.Jumps = append(s.Jumps, Jump{"mangle", hook, "", t.name(hook)})
 	}

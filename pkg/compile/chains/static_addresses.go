@@ -73,16 +73,22 @@ func (a *addresses) reachable() (rules []string) {
 	return rules
 }
 
-// foreign makes the chains for packets from a pod whose source is not an address of the pod. They are dropped before routing: the node
+// foreign makes the chains of table raw, for packets from a pod whose source is not an address of the pod. They are dropped before conntrack
+// sees them: with a SYN and an answer to it, neither of which needs a number of the connection, a pod could have conntrack take all packets
+// of a connection of others for invalid, and with an INIT those of an association. So they are dropped before routing, too: the node
 // would send errors about them (hops used up, no such address, redirects), with data of the pod, to the owner of the source address.
 // Listener and neighbour discovery may have a link-local or unspecified source; it is not forwarded.
 func (a *addresses) foreign() []Chain {
 	others := "-j " + a.t.name(DropsSpoofed)
+	list := []Chain{a.t.chain(DropsSpoofed, "-j DROP")}
 	if a.further() {
 		others = "-g " + a.t.name("further")
+		list = append(list,
+			a.t.chain("further", slices.Concat(a.never(), a.fromEach("-g "+a.t.name("stray")), []string{"-j " + a.t.name(DropsSpoofed)})...),
+			a.t.chain("stray", when(!a.noReversePath, "-m rpfilter -j RETURN"), a.t.mark(stray(a.t.marks))))
 	}
 	if a.t.family == 4 {
-		return []Chain{a.t.chain("foreign", others)}
+		return append(list, a.t.chain("foreign", others))
 	}
 	var rules []string
 	for _, typ := range discoveryTypes {
@@ -90,10 +96,9 @@ func (a *addresses) foreign() []Chain {
 			rules = append(rules, "-d "+to+" "+discovery(typ)+" -j RETURN")
 		}
 	}
-	return []Chain{
+	return append(list,
 		a.t.chain("link", append(rules, "-j "+a.t.name(DropsSpoofed))...),
-		a.t.chain("foreign", "-s fe80::/10 -g "+a.t.name("link"), "-s ::/128 -g "+a.t.name("link"), others),
-	}
+		a.t.chain("foreign", "-s fe80::/10 -g "+a.t.name("link"), "-s ::/128 -g "+a.t.name("link"), others))
 }
 
 // linkPrefixes are the destinations of listener and neighbour discovery.
@@ -105,18 +110,15 @@ var discoveryTypes = []int{130, 131, 132, 133, 135, 136, 143}
 // discovery matches messages of one of these types.
 func discovery(typ int) string { return fmt.Sprintf("-p ipv6-icmp -m icmp6 --icmpv6-type %d", typ) }
 
-// listed makes the chains for packets from and to further sources. None of them is passed by packets from and to addresses that pods
-// own.
+// listed makes the chains of table mangle for packets from and to further sources. None of them is passed by packets from and to addresses
+// that pods own.
 func (a *addresses) listed() []Chain {
 	if !a.further() {
 		return nil
 	}
 	t, spoofed := a.t, "-j "+a.t.name(DropsSpoofed)
-	never := a.never()
 	return []Chain{
-		t.chain("further", slices.Concat(never, a.fromEach("-g "+t.name("stray")), []string{spoofed})...),
-		t.chain("stray", when(!a.noReversePath, "-m rpfilter -j RETURN"), t.mark(stray(t.marks))),
-		t.chain("listed", slices.Concat(never, a.fromEach("-j RETURN"), []string{spoofed})...),
+		t.chain("listed", slices.Concat(a.never(), a.fromEach("-j RETURN"), []string{spoofed})...),
 		t.chain("reaches", append(a.reachable(), "-j "+t.name(DropsStale))...),
 		t.chain("reached", append(a.reachable(), "-j DROP")...),
 	}

@@ -76,7 +76,7 @@ func readWorlds(worlds []*inForce, sets ipsets.Kernel) (*Enforced, error) {
 
 // listed returns the further sources of one IP version that the chains in force know.
 func (f *inForce) listed(family uint8, kernel ipsets.Kernel) (list []further.Listed, err error) {
-	chain := f.saved[family].Chain(f.names[family].Chain("further"))
+	chain := f.raw[family].Chain(f.names[family].Chain("further"))
 	if chain == nil {
 		return nil, nil
 	}

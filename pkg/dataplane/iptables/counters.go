@@ -34,7 +34,7 @@ type Counters struct {
 	totals  map[dropKind]ruleset.Counter
 }
 
-// counted identifies the kind of drops that one chain of one IP version counts.
+// counted identifies the kind of drops that the chains of one name and IP version count.
 type counted struct {
 	family uint8
 	chain  string
@@ -73,12 +73,10 @@ func (c *Counters) refresh(began time.Time) {
 	_, found, err := newWorld(ctx, c.tools, "")
 	now := map[counted]ruleset.Counter{}
 	if err == nil {
-		for family, names := range found.names {
-			eachDrop(found.saved[family], names, func(chain string, kind dropKind, n ruleset.Counter) {
-				key := counted{family, chain, kind}
-				now[key] = ruleset.Counter{Packets: now[key].Packets + n.Packets, Bytes: now[key].Bytes + n.Bytes}
-			})
-		}
+		found.eachDrop(func(family uint8, chain string, kind dropKind, n ruleset.Counter) {
+			key := counted{family, chain, kind}
+			now[key] = ruleset.Counter{Packets: now[key].Packets + n.Packets, Bytes: now[key].Bytes + n.Bytes}
+		})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

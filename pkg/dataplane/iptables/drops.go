@@ -78,6 +78,15 @@ func eachDrop(saved *ruleset.Saved, names chains.Names, each func(chain string, 
 	}
 }
 
+// eachDrop passes the counters of all chains in force that drop.
+func (f *inForce) eachDrop(each func(family uint8, chain string, kind dropKind, c ruleset.Counter)) {
+	for family, names := range f.names {
+		for _, saved := range []*ruleset.Saved{f.raw[family], f.saved[family]} {
+			eachDrop(saved, names, func(chain string, kind dropKind, c ruleset.Counter) { each(family, chain, kind, c) })
+		}
+	}
+}
+
 // directions returns the direction of each slot, by the part of chain names that identifies the slot.
 func directions(saved *ruleset.Saved, names chains.Names) map[string]model.Direction {
 	all := map[string]model.Direction{}
@@ -108,12 +117,10 @@ func ReadDrops(ctx context.Context, tools []*iptables.Tools) ([]Dropped, error) 
 		if err != nil {
 			return nil, err
 		}
-		for family, names := range found.names {
-			eachDrop(found.saved[family], names, func(_ string, kind dropKind, c ruleset.Counter) {
-				sum := sums[kind]
-				sums[kind] = ruleset.Counter{Packets: sum.Packets + c.Packets, Bytes: sum.Bytes + c.Bytes}
-			})
-		}
+		found.eachDrop(func(_ uint8, _ string, kind dropKind, c ruleset.Counter) {
+			sum := sums[kind]
+			sums[kind] = ruleset.Counter{Packets: sum.Packets + c.Packets, Bytes: sum.Bytes + c.Bytes}
+		})
 	}
 	var list []Dropped
 	for kind, c := range sums {

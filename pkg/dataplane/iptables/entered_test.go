@@ -34,7 +34,7 @@ func (w *walker) through(t *testing.T, p walk.Packet, hooks ...[2]string) walk.R
 }
 
 var (
-	forwarded = [][2]string{{"mangle", "PREROUTING"}, {"mangle", "FORWARD"}, {"filter", "FORWARD"}, {"mangle", "POSTROUTING"}}
+	forwarded = [][2]string{{"raw", "PREROUTING"}, {"mangle", "PREROUTING"}, {"mangle", "FORWARD"}, {"filter", "FORWARD"}, {"mangle", "POSTROUTING"}}
 	leaving   = [2]string{"mangle", "POSTROUTING"}
 )
 

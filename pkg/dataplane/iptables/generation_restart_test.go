@@ -42,7 +42,7 @@ func (n *fakeNode) wantJudgedAgain(t *testing.T, when string) {
 }
 
 // flushed are transactions that take all jumps away.
-var flushed = []string{"*mangle\n-F FORWARD\n-F INPUT\n-F OUTPUT\n-F PREROUTING\n-F POSTROUTING\nCOMMIT\n", "*filter\n-F FORWARD\n-F INPUT\nCOMMIT\n"}
+var flushed = []string{"*raw\n-F PREROUTING\nCOMMIT\n", "*mangle\n-F FORWARD\n-F INPUT\n-F OUTPUT\n-F PREROUTING\n-F POSTROUTING\nCOMMIT\n", "*filter\n-F FORWARD\n-F INPUT\nCOMMIT\n"}
 
 // The chains of one IP version are flushed while no agent runs. Those of the other, which no endpoint uses, have a number of long ago. The
 // successor uses no number again that connections have got since.

@@ -57,7 +57,7 @@ func Remove(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel, fl
 			return done, err
 		}
 		used |= found.markBits()
-		for _, table := range slices.Backward(w.tables) { // filter before mangle: it drops flows that have not been judged
+		for _, table := range slices.Backward(w.tables) { // filter before mangle: it drops flows that have not been judged; raw last
 			removed, err := 0, error(nil)
 			if misplaced[tableKey{table.family, table.name}] {
 				removed, err = t.Purge(iptables.Family(table.family), table.name, OwnChain)

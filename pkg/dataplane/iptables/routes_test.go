@@ -32,7 +32,7 @@ func (n *fakeNode) searches(t *testing.T) bool {
 			}
 		}
 	}
-	if want := map[bool]int{false: 1, true: 2}[found]; rules != want {
+	if want := map[bool]int{false: 0, true: 1}[found]; rules != want {
 		t.Errorf("PREROUTING has %d rules, want %d", rules, want)
 	}
 	return found

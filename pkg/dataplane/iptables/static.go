@@ -200,7 +200,7 @@ func (s *static) write(family uint8) error {
 		return err
 	}
 	made := map[chainName]bool{}
-	for name, of := range map[string][]chains.Chain{"mangle": list.Mangle, "filter": list.Filter} {
+	for name, of := range map[string][]chains.Chain{"raw": list.Raw, "mangle": list.Mangle, "filter": list.Filter} {
 		for _, chain := range of {
 			if err := s.world.of(name, family).Set(ruleset.Chain{Name: chain.Name, Rules: chain.Rules}); err != nil {
 				return err

@@ -270,7 +270,7 @@ func TestNoPacketIsJudgedByHalfAPolicy(t *testing.T) {
 	t.Logf("%d changes, %d packets", changes, judged)
 }
 
-// A packet from an address that is not its pod's is dropped in PREROUTING. If somebody has deleted the jump there, its source has no slot
+// A packet from an address that is not its pod's is dropped in PREROUTING of table raw. If somebody has deleted the jump there, its source has no slot
 // in FORWARD, so it opens no flow.
 func TestAForeignSourceOpensNoFlow(t *testing.T) {
 	n := newFakeNode(t)

@@ -42,7 +42,7 @@ func TestRulesOfNftBehindOurJumpsAreNoAlteration(t *testing.T) {
 	testutil.RequireCommand(t, "nft")
 	n.start()
 	n.apply(-1)
-	for table, chains := range map[string][]string{"mangle": {"PREROUTING", "FORWARD", "POSTROUTING"}, "filter": {"FORWARD"}} {
+	for table, chains := range map[string][]string{"raw": {"PREROUTING"}, "mangle": {"FORWARD", "POSTROUTING"}, "filter": {"FORWARD"}} {
 		for _, chain := range chains {
 			n.nft("add", "rule", "ip", table, chain, "ct", "mark", "set", "meta", "mark", "and", "0xff00ffff")
 		}

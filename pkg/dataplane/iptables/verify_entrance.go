@@ -125,7 +125,7 @@ func (r *reading) slot(p walk.Packet) (slot uint32, end string) {
 func (f *familyRead) dropped(p walk.Packet) (end string) {
 	p.Out = ""
 	p.Others.BPF = func(string) bool { return false } // it has no options
-	r, err := walk.Walk([]walk.Stage{{Table: f.table, Chain: "PREROUTING"}}, p, f)
+	r, err := walk.Walk([]walk.Stage{{Table: f.raw, Chain: "PREROUTING"}, {Table: f.table, Chain: "PREROUTING"}}, p, f)
 	n := len(r.Path)
 	if err != nil || n == 0 || r.Verdict != walk.Drop || !strings.HasPrefix(r.Path[n-1].Chain, f.names.Prefix()+"-") {
 		return ""

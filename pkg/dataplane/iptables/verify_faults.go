@@ -40,11 +40,7 @@ func (v *Verifier) NodeFaults() (parts []verify.Part, err error) {
 		parts = append(parts, verify.Part{Name: "chains of the other backend", Faults: []string{copiedText(other)}})
 	}
 	for _, t := range state.world.tables {
-		read := v.read.of[t.family].mangle
-		if t.name == "filter" {
-			read = v.read.of[t.family].filter
-		}
-		parts = append(parts, tablePart(t, read))
+		parts = append(parts, tablePart(t, v.read.of[t.family].read[t.name]))
 	}
 	for _, family := range families {
 		f := state.sets.of[family]

@@ -12,7 +12,6 @@ import (
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
-	"github.com/margay-project/margay/pkg/ruleset"
 	"github.com/margay-project/margay/pkg/ruleset/walk"
 	"github.com/margay-project/margay/pkg/verify"
 )
@@ -40,10 +39,11 @@ type readConfig struct {
 
 // familyRead are tables and sets of one IP version.
 type familyRead struct {
-	names          chains.Names
-	mangle, filter *iptables.Reading
-	table          *walk.Table     // mangle
-	sets           map[string]*set // by name; nil: it is not there
+	names chains.Names
+	read  map[string]*iptables.Reading // by name of the table
+	raw   *walk.Table
+	table *walk.Table     // mangle
+	sets  map[string]*set // by name; nil: it is not there
 }
 
 // set are the entries of a set.
@@ -60,16 +60,16 @@ func (v *Verifier) readKernel() (*reading, error) {
 	r := &reading{since: s.world.journal.clock.Load(), of: map[uint8]*familyRead{}, listed: map[string]*set{}, classes: map[netip.Prefix]uint32{},
 		config: readConfig{s.static.base.Marks, s.config.InterfacePrefix}}
 	for _, family := range families {
-		f := &familyRead{names: s.world.names[family], sets: map[string]*set{}}
+		f := &familyRead{names: s.world.names[family], read: map[string]*iptables.Reading{}, sets: map[string]*set{}}
 		r.of[family] = f
 		var err error
-		if f.mangle, err = iptables.ReadAll(ctx, s.world.of("mangle", family).Table, v.pause); err != nil {
-			return nil, err
+		for _, name := range tableNames {
+			if f.read[name], err = iptables.ReadAll(ctx, s.world.of(name, family).Table, v.pause); err != nil {
+				return nil, err
+			}
 		}
-		if f.filter, err = iptables.ReadAll(ctx, s.world.of("filter", family).Table, v.pause); err != nil {
-			return nil, err
-		}
-		if f.table, err = walk.NewTableWith(f.mangle.Saved, v.pause); err != nil {
+		f.raw = walk.NewTable(f.read["raw"].Saved)
+		if f.table, err = walk.NewTableWith(f.read["mangle"].Saved, v.pause); err != nil {
 			return nil, err
 		}
 		for _, of := range s.sets.of[family].all() {
@@ -225,11 +225,11 @@ func (f *familyRead) Lookup(name string, places []walk.Place, p *walk.Packet) (w
 
 // rule returns the text of the rule of a step; empty: the step is a chain's policy, or the rule is not known.
 func (f *familyRead) rule(s walk.Step) string {
-	var saved *ruleset.Saved
-	if saved = f.mangle.Saved; s.Table == "filter" {
-		saved = f.filter.Saved
+	read := f.read[s.Table]
+	if read == nil {
+		return ""
 	}
-	if c := saved.Chain(s.Chain); c != nil && s.Index >= 0 && s.Index < len(c.Rules) {
+	if c := read.Saved.Chain(s.Chain); c != nil && s.Index >= 0 && s.Index < len(c.Rules) {
 		return c.Rules[s.Index].Text
 	}
 	return ""

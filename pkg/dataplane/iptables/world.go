@@ -14,9 +14,10 @@ import (
 	"github.com/margay-project/margay/pkg/ruleset"
 )
 
-// tableNames are the tables with chains of this dataplane. Packets are judged in mangle, after the translation of destinations and
-// before all rules of filter. TCP flows that policy has ended are reset in filter, the only table where REJECT works.
-var tableNames = [...]string{"mangle", "filter"}
+// tableNames are the tables with chains of this dataplane. Packets from addresses that are not their pod's are dropped in raw, before
+// conntrack. Others are judged in mangle, after the translation of destinations and before all rules of filter. TCP flows that policy has
+// ended are reset in filter, the only table where REJECT works.
+var tableNames = [...]string{"raw", "mangle", "filter"}
 
 // world is all chains and sets of one agent. An agent that starts makes its world beside the one in force, and then sends packets
 // to its own in one transaction for each table. So the only state that it reads back of an earlier agent is the generation of its
@@ -110,11 +111,12 @@ func (w *world) isBeside() bool {
 // setJumps replaces the ways in of an IP version. They are desired when packets go to this world, and with lead.
 func (w *world) setJumps(family uint8, jumps []chains.Jump) { w.jumps[family] = jumps }
 
-// inForce is the world that packets go to at present, by IP version: its names, and the chains of table mangle, which contain the
-// generation of its judgements. An IP version without such a world has no entry in names.
+// inForce is the world that packets go to at present, by IP version: its names, the chains of table mangle, which contain the
+// generation of its judgements, and those of table raw. An IP version without such a world has no entry in names.
 type inForce struct {
 	names    map[uint8]chains.Names
-	saved    map[uint8]*ruleset.Saved
+	saved    map[uint8]*ruleset.Saved // mangle
+	raw      map[uint8]*ruleset.Saved
 	tables   map[*tableOf]*ruleset.Saved
 	breached bool // see world
 }
@@ -122,26 +124,39 @@ type inForce struct {
 // find returns the worlds in force: those that mangle FORWARD leads to, or else any other way, since what is left of a world still
 // drops packets.
 func (w *world) find(ctx context.Context, instance string) (*inForce, error) {
-	found := &inForce{names: map[uint8]chains.Names{}, saved: map[uint8]*ruleset.Saved{}, tables: map[*tableOf]*ruleset.Saved{}}
-	for _, t := range w.tables { // of each IP version mangle comes first
+	found := &inForce{names: map[uint8]chains.Names{}, saved: map[uint8]*ruleset.Saved{}, raw: map[uint8]*ruleset.Saved{}, tables: map[*tableOf]*ruleset.Saved{}}
+	for _, t := range w.tables {
 		saved, err := t.Read(ctx)
 		if err != nil {
 			return nil, err
 		}
 		found.tables[t] = saved
-		if t.name == "mangle" {
-			found.saved[t.family] = saved
-		}
-		for _, chain := range [...]string{"FORWARD", "INPUT", "OUTPUT", "PREROUTING", "POSTROUTING"} {
-			names, ok := leadingTo(saved.Chain(chain), instance)
-			if _, known := found.names[t.family]; !ok || known {
-				continue
-			}
-			found.names[t.family] = names
-			found.breached = found.breached || t.name != "mangle" || chain != "FORWARD"
+	}
+	for _, family := range families {
+		for _, table := range [...]string{"mangle", "filter", "raw"} {
+			saved := found.tables[w.of(table, family)]
+			found.note(table, family, saved, instance)
 		}
 	}
 	return found, nil
+}
+
+// note looks for the ways from one table into a world, unless a table before has led to one.
+func (f *inForce) note(table string, family uint8, saved *ruleset.Saved, instance string) {
+	switch table {
+	case "mangle":
+		f.saved[family] = saved
+	case "raw":
+		f.raw[family] = saved
+	}
+	for _, chain := range [...]string{"FORWARD", "INPUT", "OUTPUT", "PREROUTING", "POSTROUTING"} {
+		names, ok := leadingTo(saved.Chain(chain), instance)
+		if _, known := f.names[family]; !ok || known {
+			continue
+		}
+		f.names[family] = names
+		f.breached = f.breached || table != "mangle" || chain != "FORWARD"
+	}
 }
 
 // leadingTo returns the world of an instance that the first jump of a built-in chain into any leads to; not ok: there is no such jump.
@@ -237,8 +252,8 @@ func (w *world) grace(of func(unseen) bool) error {
 	return w.unseen.wait(of)
 }
 
-// enforce sends packets to this world, and removes the chains of the other in the same transactions, and then its sets. Table filter
-// comes after mangle: it drops flows that have not been judged. otherBits: the marks of the other world are in other bits, so its
+// enforce sends packets to this world, and removes the chains of the other in the same transactions, and then its sets. Table raw comes
+// before mangle: packets from addresses of others find no flow there. Filter comes after it: it drops flows that have not been judged. otherBits: the marks of the other world are in other bits, so its
 // jumps in filter are removed first.
 func (w *world) enforce(ctx context.Context, kernel ipsets.Kernel, otherBits bool) error {
 	for _, t := range w.tables {
@@ -297,6 +312,9 @@ func (w *world) enter(ctx context.Context, t *tableOf, enter bool) error {
 // desireJumps makes the jumps of one table desired, with its next transaction; enter false: their absence.
 func (w *world) desireJumps(t *tableOf, enter bool) error {
 	ways := map[string][]string{}
+	if t.name == "mangle" {
+		ways["PREROUTING"] = nil // it has a way only while packets are searched for source routes
+	}
 	for _, j := range w.jumps[t.family] {
 		switch {
 		case j.Table != t.name:

@@ -15,6 +15,7 @@ import (
 
 // Types of chunks of SCTP: RFC 9260, 3.2.
 const (
+	sctpData       = 0
 	sctpInit       = 1
 	sctpInitAck    = 2
 	sctpAbort      = 6
