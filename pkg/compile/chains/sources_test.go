@@ -320,7 +320,11 @@ func (w *furtherWorld) reachedAndRevoked() {
 // dropped is the number of packets that rules of a chain with the target DROP have counted.
 func (w *furtherWorld) dropped(chain string) (n int) {
 	w.t.Helper()
-	for line := range strings.Lines(w.run("", w.command(""), "-t", "mangle", "-L", w.o.Names.Chain(chain), "-v", "-n", "-x")) {
+	table := "mangle"
+	if chain == chains.DropsSpoofed { // nothing spoofed gets beyond
+		table = "raw"
+	}
+	for line := range strings.Lines(w.run("", w.command(""), "-t", table, "-L", w.o.Names.Chain(chain), "-v", "-n", "-x")) {
 		if words := strings.Fields(line); len(words) > 2 && words[2] == "DROP" {
 			var packets int
 			if _, err := fmt.Sscan(words[0], &packets); err != nil {
