@@ -13,41 +13,34 @@ import (
 
 const (
 	sweepMust   = time.Millisecond
-	sweepPasses = 8 // at most: one in which the machine does little else counts
+	sweepPasses = 8 // at most
 )
 
 // TestEachPartOfASweepIsShort: a sweep of 500,000 flows is some 1,000 runs of a program, each of which the agent has look at 512 flows at
 // most. 99 of 100 runs take a millisecond at most, of either family, whether the flows live or have all expired. It is CPU
-// time, and the best of several passes, since the machine may stop a run, or handle packets in it.
+// time, in which a run may be stopped by the host of the machine, and handle packets of others: on a busy machine, several runs in a hundred.
+// So of each part the shortest run of several passes counts.
 func TestEachPartOfASweepIsShort(t *testing.T) {
 	m := manyFlows(t)
 	for _, what := range []string{"living", "expired"} {
-		least := map[string]time.Duration{}
-		for range sweepPasses {
+		least := map[string][]time.Duration{} // of each part, in order
+		for pass, long := 0, true; long && pass < sweepPasses; pass++ {
 			if what == "expired" {
 				m.fill(t, seenLongAgo)
 			}
-			longest := time.Duration(0)
+			long = false
 			for table := range sweeps {
 				took := m.timeParts(t, table)
-				slices.Sort(took)
-				t.Logf("%s, %s: %d runs, %s of CPU time", table, what, len(took), quantiles(took))
 				if len(took) < sweptFlows/bpf.WalkedKeys {
 					t.Fatalf("%d runs for %d flows", len(took), sweptFlows)
 				}
-				p99 := took[len(took)*99/100]
-				if best, ok := least[table]; !ok || p99 < best {
-					least[table] = p99
-				}
-				longest = max(longest, least[table])
+				least[table] = shortest(least[table], took)
+				all := slices.Sorted(slices.Values(least[table]))
+				t.Logf("%s, %s, pass %d: %d runs, %s of CPU time", table, what, pass, len(took), quantiles(all))
+				long = long || all[len(all)*99/100] > sweepMust
 			}
-			if longest <= sweepMust {
-				break
-			}
-		}
-		for table, p99 := range least {
-			if p99 > sweepMust {
-				t.Errorf("%s, %s: one run in a hundred takes %v of CPU time or more, must be %v", table, what, p99, sweepMust)
+			if long && pass == sweepPasses-1 {
+				t.Errorf("%s: one run in a hundred takes more than %v of CPU time", what, sweepMust)
 			}
 		}
 	}
@@ -56,6 +49,18 @@ func TestEachPartOfASweepIsShort(t *testing.T) {
 			t.Errorf("%s has flows although all have expired: %v", table, err)
 		}
 	}
+}
+
+// shortest is of each part of a sweep the shorter of two runs. The last parts of one sweep may not be there in the other.
+func shortest(a, b []time.Duration) []time.Duration {
+	if a == nil {
+		return b
+	}
+	both := make([]time.Duration, min(len(a), len(b)))
+	for i := range both {
+		both[i] = min(a[i], b[i])
+	}
+	return both
 }
 
 // timeParts sweeps a table, and returns how much CPU time each run of the program took.
