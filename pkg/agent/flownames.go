@@ -12,8 +12,9 @@ import (
 
 const (
 	// namesWithin is how long records wait for the loop. A loop that is busy for longer leaves them with names that were
-	// asked for before.
-	namesWithin = 250 * time.Millisecond
+	// asked for before. It is more than a machine usually keeps the loop from a CPU, and the buffer of events has room for
+	// those that come meanwhile.
+	namesWithin = time.Second
 	// namesKept bounds the names kept of interfaces, and those of addresses. Beyond it all are dropped and looked up
 	// again.
 	namesKept = 4096
