@@ -27,10 +27,14 @@ func idle(t *testing.T, address string) net.Conn {
 	return nil
 }
 
-// closed reports whether the server closes a connection within a second.
-func closed(t *testing.T, conn net.Conn) bool {
+// closed reports whether the server closes a connection. One that is wanted may take its time on a busy machine.
+func closed(t *testing.T, conn net.Conn, want bool) bool {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+	patience := time.Second
+	if want {
+		patience = time.Minute
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := conn.Read(make([]byte, 1))
@@ -47,17 +51,17 @@ func TestClientsThatHoldConnectionsMakeRoomForOthers(t *testing.T) {
 	for range mostConnections - 1 {
 		idle(t, address)
 	}
-	if closed(t, first) {
+	if closed(t, first, false) {
 		t.Error("the first connection is closed while there is room")
 	}
 	last := idle(t, address)
-	if !closed(t, first) {
+	if !closed(t, first, true) {
 		t.Error("the oldest connection is still open past the limit")
 	}
 	if got := get(t, "http://"+address); got != "hello" {
 		t.Errorf("answer %q", got)
 	}
-	if closed(t, last) {
+	if closed(t, last, false) {
 		t.Error("a new connection is closed before the older ones")
 	}
 	s.stop(t)
