@@ -53,7 +53,7 @@ type flood struct {
 
 func newFlood(t *testing.T) *flood {
 	t.Helper()
-	c := newCluster(t, oneNode, "--mid-flow", "strict")
+	c := newCluster(t, oneNode, "--mid-flow", "strict", "--timeout-udp", "1h") // the flood takes minutes on a busy machine
 	f := &flood{t: t, agent: c.Agent(0), pod: c.Pod(c.Node(0), "server")}
 	c.Policy("server", `{podSelector: {matchLabels: {app: server}}, ingress: [{
   from: [{ipBlock: {cidr: 198.18.0.0/15}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`)
