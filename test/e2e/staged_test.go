@@ -42,9 +42,16 @@ spec: {order: 1, selector: app == 'db', types: [Ingress]}
 		t.Errorf("%d would be denied, %d allowed; before %d connections %d", after.WouldDeny, after.WouldAllow, 2*len(db.Addrs()), before.WouldDeny)
 	}
 	const series = `margay_staged_flows_total{direction="ingress",namespace="shop",verdict="deny"} `
-	if want, lines := fmt.Sprintf("%s%d\n", series, row().WouldDeny), scrape(t, c.Node(0)); !strings.Contains(lines, want) {
-		t.Errorf("metrics have no line %s:\n%s", want, lines)
-	}
+	want, lines := fmt.Sprintf("%s%d\n", series, row().WouldDeny), ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("metrics:\n%s", lines)
+		}
+	}()
+	testutil.WaitFor(t, time.Minute, "metrics to have the line "+want, func() bool { // those of a busy agent are of the scrape before
+		lines = scrape(t, c.Node(0))
+		return strings.Contains(lines, want)
+	})
 	testutil.WaitFor(t, time.Minute, "examples", func() bool { // events are rate limited
 		c.Reach(web.Host, db.Host, 80, true)
 		return len(row().Examples) > 0
