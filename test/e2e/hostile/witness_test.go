@@ -45,18 +45,23 @@ func (k *tokens) tell() {
 	k.arrived = make(chan struct{})
 }
 
-// await waits until one of the witnesses has seen the token or ctx ends, and returns the witness; nil: none has.
+// await waits until one of the witnesses has seen the token or ctx ends, and returns the witness; nil: none has, and the token had not
+// arrived at any of them by then.
 func (k *tokens) await(ctx context.Context, of token, at []*witness) *witness {
 	for {
 		k.mu.Lock()
 		arrived := k.arrived
 		k.mu.Unlock()
+		late := ctx.Err() != nil
 		for _, w := range at {
+			if late && w.tap != nil {
+				w.tap.CatchUp() // this process may have got no CPU since the packet arrived
+			}
 			if w.saw(of) != nil {
 				return w
 			}
 		}
-		if ctx.Err() != nil {
+		if late {
 			return nil
 		}
 		select {
@@ -82,6 +87,7 @@ func tokensIn(packet []byte) (found []token) {
 type witness struct {
 	name   string
 	tokens *tokens
+	tap    *traffic.Tap // nil: it has none
 
 	mu   sync.Mutex
 	seen map[token][]byte // the first packet that bore it
@@ -105,6 +111,7 @@ func (s *scene) watch(h *lab.Host) *witness {
 	if err != nil {
 		s.T.Fatal(err)
 	}
+	w.tap = tap
 	s.T.Cleanup(func() {
 		if n := tap.Lost(); n > 0 {
 			s.T.Errorf("the witness at %s missed %d frames", h.Name(), n)
