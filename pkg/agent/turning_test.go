@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -162,5 +163,73 @@ func TestANetworkSetThatChangesInPartsDoesNotWaitForOneEndpoint(t *testing.T) {
 			}
 		}
 		t.Error("the policy is not deleted")
+	})
+}
+
+// Labels of a ServiceAccount as which very many pods run change in parts. Others' changes come between, and policies of the same namespace when all
+// pods have the new labels.
+func TestOthersPassLabelsThatVeryManyPodsInherit(t *testing.T) {
+	const pods, policies = 2000, 8
+	account := func(value string) model.ProfileUpdate {
+		return model.ProfileUpdate{Name: "ksa.t.a", Profile: &model.Profile{Labels: map[string]string{"set": value}}}
+	}
+	run(t, func(t *testing.T, r *rig) {
+		updates := []model.Update{pod(1), account("none")}
+		for i := range pods {
+			u := pod(1000 + i)
+			u.Endpoint.Node, u.Endpoint.Profiles = "other", []string{"kns.t", "ksa.t.a"}
+			updates = append(updates, u)
+		}
+		for i := range policies {
+			p := policyFrom("t", "large")
+			p.Key.Name = fmt.Sprint("p", i)
+			p.Policy.Ingress[0].Source.Selector = selector.And(selector.Equal("set", "large"), selector.NotEqual("app", fmt.Sprint(i)))
+			updates = append(updates, p)
+		}
+		r.put(updates...)
+		r.store.Sync()
+		synctest.Wait()
+		r.passes.take()
+		r.put(account("large"))
+		passes := r.passes.take()
+		if parts := pods * policies / syncer.MostAddresses; len(passes) < parts {
+			t.Fatalf("%d passes, want %d", len(passes), parts)
+		}
+		// The same once more, with others that come while it is under way.
+		r.dp.Set(dataplane.FakeSettings{Delay: 50 * time.Millisecond})
+		r.store.Put(account("none"))
+		time.Sleep(60 * time.Millisecond) // the first part is made
+		r.put(account("large"), policyFrom("u", "other"), policyFrom("t", "other"), account("other"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		other, own, again, complete := -1, -1, -1, -1
+		for i, out := range r.passes.take() {
+			for _, u := range out.Batch.Updates {
+				switch u := u.(type) {
+				case model.PolicyUpdate:
+					if u.Key.Namespace == "u" {
+						other = i
+					} else {
+						own = i
+					}
+				case model.ProfileUpdate:
+					again = i
+				}
+			}
+			if out.Complete && complete < 0 {
+				complete = i
+			}
+		}
+		if parts := pods * policies / syncer.MostAddresses; other > 2 || own < parts || again < parts {
+			t.Errorf("passes of another's policy: %d, of the namespace's policy: %d, of labels that are newer: %d, the first that is complete: %d; parts: %d",
+				other, own, again, complete, parts)
+		}
+		found := 0
+		for _, members := range r.dp.State().Sets {
+			found += len(members)
+		}
+		if found != pods {
+			t.Errorf("selectors find %d pods, want each by its newest label", found)
+		}
 	})
 }

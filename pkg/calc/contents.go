@@ -40,6 +40,14 @@ func (it *contents) more() *extra {
 	return it.extra
 }
 
+// iface is that of an endpoint of this node; empty: the item is none.
+func (it *contents) iface() string {
+	if it.extra == nil {
+		return ""
+	}
+	return it.extra.iface
+}
+
 // nets is how many prefixes an item has, if it is a network set.
 func (it *contents) nets() int {
 	if it.extra == nil {
@@ -89,6 +97,14 @@ func masked(nets []netip.Prefix) iter.Seq[netip.Prefix] {
 type netList struct{ joined, rest []netip.Prefix }
 
 func (l netList) len() int { return len(l.joined) + len(l.rest) }
+
+// first returns a prefix of a list that has some.
+func (l netList) first() netip.Prefix {
+	if len(l.joined) > 0 {
+		return l.joined[0]
+	}
+	return l.rest[0]
+}
 
 // list returns all prefixes, in memory of the list if they are in one piece.
 func (l netList) list() []netip.Prefix {

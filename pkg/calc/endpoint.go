@@ -21,12 +21,7 @@ type endpoint struct {
 func (ep *endpoint) id() model.EndpointID { return model.WorkloadID(ep.namespace, ep.name) }
 
 // iface is the endpoint's interface, empty unless it is on this node.
-func (ep *endpoint) iface() string {
-	if ep.Value.extra == nil {
-		return ""
-	}
-	return ep.Value.extra.iface
-}
+func (ep *endpoint) iface() string { return ep.Value.iface() }
 
 // sources are the endpoint's further sources, none unless it is on this node.
 func (ep *endpoint) sources() []netip.Prefix {

@@ -19,7 +19,9 @@ func (g *Graph) Flush() model.Changes {
 	// The state of the datastore, and with it the members of the sets that rules refer to so far.
 	g.updateTiers(in.tiers)
 	for name, p := range in.profiles {
-		g.updateProfile(name, p)
+		if labels, updated := g.updateProfile(name, p); updated {
+			g.inherited.relabel(name, labels)
+		}
 	}
 	g.networkSetTable.update(in.networkSets)
 	g.networkSetTable.advance()
@@ -27,21 +29,9 @@ func (g *Graph) Flush() model.Changes {
 	if in.routes != nil {
 		g.owners.follow(in.routes.Routes)
 	}
-	known := func(profile string) bool {
-		return g.profiles.Get(profile) != nil && !g.dirty.profiles[profile].isGone()
-	}
 	g.updateHosted(in.endpoints, in.hosts)
-	affected := g.endpointTable.update(in.endpoints)
-	for _, id := range g.awaitedTable.arrived(known) {
-		affected[id] = struct{}{}
-	}
-	for id := range affected {
-		ep := g.enforced(id)
-		if g.awaitedTable.hold(id, ep, g.local.endpoints[id] != nil, known) {
-			ep = nil
-		}
-		g.reconcileLocal(id, ep)
-	}
+	g.awaitedTable.enforce(g, g.endpointTable.update(in.endpoints))
+	g.inherited.advance()
 	g.coverSources()
 	g.sets.services.update(in.slices)
 	g.owners.shrink()
@@ -50,6 +40,8 @@ func (g *Graph) Flush() model.Changes {
 		g.pending.policies = in.policies // for when all that they may select is known
 		return model.Changes{}
 	}
+
+	in.policies, g.pending.policies = g.inherited.postpone(in.policies)
 
 	// Policies and profiles that apply on this node now, and their rules: new ones, changed ones, and those that refer
 	// to a port that appeared or vanished. This makes new sets and leaves others without a use.
@@ -70,6 +62,26 @@ func (g *Graph) Flush() model.Changes {
 	empty(&g.sets.repopulated) // new definitions were built with the ports that they have
 	g.dirty.reset()
 	return out
+}
+
+// enforce brings local endpoints up to date that may be enforced otherwise than before, but for those that wait.
+func (a *awaitedTable) enforce(g *Graph, affected map[model.EndpointID]struct{}) {
+	known := func(profile string) bool {
+		return g.profiles.Get(profile) != nil && !g.dirty.profiles[profile].isGone()
+	}
+	for _, id := range a.arrived(known) {
+		affected[id] = struct{}{}
+	}
+	for id := range affected {
+		ep := g.enforced(id)
+		if ep != nil {
+			g.inherited.renew(&ep.item) // policies apply to it by the labels by which rules find it
+		}
+		if a.hold(id, ep, g.local.endpoints[id] != nil, known) {
+			ep = nil
+		}
+		g.reconcileLocal(id, ep)
+	}
 }
 
 // coverSources has model.SetOwnedAddrs follow the further sources of local endpoints.

@@ -15,6 +15,7 @@
 //	sets.go, members.go        the address sets and their members, counted;
 //	listed.go, ascending.go    those of Services, in whole lists
 //	backends.go                how the EndpointSlices of one namespace count
+//	relabel.go                 what endpoints inherit from ServiceAccounts and Namespaces, in parts
 //	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
 //	rules.go, references.go
 //	pack.go, unpack.go         the rules of all policies as they came, in little memory
@@ -50,6 +51,7 @@ type Graph struct {
 	*serviceTable
 	*networkSetTable
 	*policyTable
+	inherited *relabelTable
 }
 
 // An Option changes how a graph calculates.
@@ -77,6 +79,7 @@ func New(node string, options ...Option) *Graph {
 		networkSetTable: newNetworkSetTable(sets),
 		policyTable:     newPolicyTable(sets),
 	}
+	g.inherited = &relabelTable{endpoints: endpoints, policies: g.policyTable, networkSets: g.networkSetTable}
 	for _, o := range options {
 		o(g)
 	}

@@ -106,7 +106,7 @@ func (t *policyTable) reconcileLocal(id model.EndpointID, ep *endpoint) {
 	identity, addrs := ep.Group().Identity(), ep.Value.listAddrs()
 	t.local.setSources(id, ep.sources())
 	if was != nil && was.iface == ep.iface() && slices.Equal(was.addrs, addrs) && slices.Equal(was.sources, ep.sources()) &&
-		was.Group().Has(identity) {
+		was.Group().Has(identity) && !was.Group().IsStale() {
 		return
 	}
 	now := &localEndpoint{iface: ep.iface(), addrs: addrs, sources: ep.sources()}

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/pkg/keyset"
-	"github.com/margay-project/margay/pkg/labelindex"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -119,31 +118,24 @@ func (t *policyTable) updatePolicy(key model.PolicyKey, now *model.Policy) {
 	}
 }
 
-// updateProfile replaces one profile; nil removes it. The one that is built in stays as it is.
-func (t *policyTable) updateProfile(name string, now *model.Profile) {
+// updateProfile replaces one profile; nil removes it. It returns its labels, which others may inherit. The one that is built in stays as it is.
+func (t *policyTable) updateProfile(name string, now *model.Profile) (labels map[string]string, updated bool) {
 	if name == model.ProfileDefaultAllow {
-		return
+		return nil, false
 	}
 	p := t.profiles.Get(name)
 	if p == nil && now == nil {
-		return
+		return nil, false
 	}
 	if p == nil {
 		p = &profile{name: name}
 		t.profiles.Put(p)
 	}
-	var labels map[string]string
 	arrived := &arrived{gone: now == nil}
 	if t.dirty.profiles[name] = arrived; now != nil {
 		labels, arrived.rules = now.Labels, [2][]model.Rule{now.Ingress, now.Egress}
 	}
-	t.sets.selected.labels.SetParent(name, labels, t.sets.propagate)
-	t.local.labels.SetParent(name, labels, func(changed []labelindex.Match[model.EndpointID, subjects]) {
-		for _, m := range changed {
-			t.dirty.groups[m.Group] = struct{}{}
-			t.dirty.selections[m.Selection] = struct{}{}
-		}
-	})
+	return labels, true
 }
 
 // comparePolicies orders active policies of one tier (D-15).

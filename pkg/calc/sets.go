@@ -16,6 +16,7 @@ type setTable struct {
 	repopulated   map[*definition]struct{} // by port, or past a limit, and a set got its first or lost its last member
 	contributions uint64                   // made so far
 	joined        int                      // members of sets since relief was last considered
+	counted       int                      // prefixes into sets and out of them, so far
 	lingering     bool                     // members that were withheld stay so
 }
 
@@ -66,6 +67,7 @@ func (x *setTable) drop(s *set) {
 
 // count adds delta to the number of contributors of a member.
 func (x *setTable) count(s *set, p netip.Prefix, delta int32) {
+	x.counted++
 	was, now := s.members.add(p, delta)
 	if (was == 0) == (now == 0) {
 		return

@@ -31,13 +31,14 @@ func before(id model.NetworkSetID) model.NetworkSetID {
 	return id
 }
 
-// InParts has later flushes make changes of network sets in parts of about so many prefixes, if more than twice as many change, and look at
-// some of the policies that are refused (spending.go); 0, as at first: at once. The caller asks Turning after each Flush, and flushes again.
+// InParts has later flushes make changes of network sets in parts of about so many prefixes, if more than twice as many change, give endpoints
+// inherited labels in parts in which so many addresses join or leave sets (relabel.go), and look at some of the policies that are refused
+// (spending.go); 0, as at first: at once. The caller asks Turning after each Flush, and flushes again.
 func (g *Graph) InParts(most int) { g.networkSetTable.most, g.sets.spending.inParts = most, most > 0 }
 
 // Turning are the namespaces in which more is to follow with the next Flush, "" for cluster-wide objects; none: all of the datastore's state
-// that was applied is in force with the last Flush. True: network sets are being changed in parts. Until that ends the graph is to get nothing
-// newer of these sets, or it makes the rest at once. False: only policies wait (relief.go, spending.go). Newer ones would have those looked at
+// that was applied is in force with the last Flush. True: network sets are being changed in parts, or inherited labels. Until that ends the graph
+// is to get nothing newer of these sets, or it makes the rest at once, and no other labels, or it has to remember those as well. False: only policies wait (relief.go, spending.go). Newer ones would have those looked at
 // again that have been.
 func (g *Graph) Turning() map[string]bool {
 	namespaces := map[string]bool{}
@@ -47,6 +48,7 @@ func (g *Graph) Turning() map[string]bool {
 	for _, s := range g.turning {
 		namespaces[s.id.Namespace] = true
 	}
+	maps.Copy(namespaces, g.inherited.relabelling())
 	return namespaces
 }
 

@@ -44,7 +44,10 @@ type Item[V, U any] struct {
 // Group returns the group of the item; after Leave, the one that it was in.
 func (it *Item[V, U]) Group() *Group[V, U] { return it.group }
 
-// Group is all items of an index with one identity. Selectors are matched against groups, so the pods of a Deployment
+// IsIn reports whether the item is in an index: it has joined, and not left.
+func (it *Item[V, U]) IsIn() bool { return it.group != nil && (it.prev != nil || it.group.items == it) }
+
+// Group is all items of an index with one identity, but for those that are stale (Supersede). Selectors are matched against groups, so the pods of a Deployment
 // cost one match and share one copy of their labels.
 type Group[V, U any] struct {
 	labels  []*label[V, U]   // its own, by name
@@ -110,6 +113,30 @@ func (g *Group[V, U]) Identity() Identity {
 		id.Parents = append(id.Parents, p.name)
 	}
 	return id
+}
+
+// put puts an item into the group, and reports whether it is the first.
+func (g *Group[V, U]) put(it *Item[V, U]) (first bool) {
+	it.group, it.next = g, g.items
+	if it.next != nil {
+		it.next.prev = it
+	}
+	g.items = it
+	return it.next == nil
+}
+
+// remove takes an item out of the group, and reports whether it was the last.
+func (g *Group[V, U]) remove(it *Item[V, U]) (last bool) {
+	if it.next != nil {
+		it.next.prev = it.prev
+	}
+	if it.prev != nil {
+		it.prev.next = it.next
+	} else {
+		g.items = it.next
+	}
+	it.next, it.prev = nil, nil
+	return g.items == nil
 }
 
 // IsEmpty reports whether the last item has left. The group is no longer in the index then.

@@ -19,11 +19,21 @@ func newGroupTable[V, U any]() *groupTable[V, U] {
 	return &groupTable[V, U]{seed: maphash.MakeSeed(), groups: map[uint64]*Group[V, U]{}}
 }
 
-// find returns the group with an identity; nil if there is none. hash is what add needs then.
+// find returns the group with an identity that is not stale; nil if there is none. hash is what add needs then.
 func (t *groupTable[V, U]) find(id Identity) (g *Group[V, U], hash uint64) {
 	hash = t.hash(id)
 	g = t.groups[hash]
-	for g != nil && !g.has(id) {
+	for g != nil && (!g.has(id) || g.IsStale()) {
+		g = g.next
+	}
+	return g, hash
+}
+
+// findLike does so for the identity of a group.
+func (t *groupTable[V, U]) findLike(was *Group[V, U]) (g *Group[V, U], hash uint64) {
+	hash = t.hashGroup(was)
+	g = t.groups[hash]
+	for g != nil && (!g.isLike(was) || g.IsStale()) {
 		g = g.next
 	}
 	return g, hash

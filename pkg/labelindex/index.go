@@ -10,6 +10,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
 
@@ -21,6 +22,7 @@ type Index[V, U any] struct {
 	parents    *inheritance[V, U]
 	selections *selectionIndex[V, U]
 	round      uint64 // of rematch
+	tried      int    // see Tried
 }
 
 // New returns an empty index. With inherit, labels of parents without items are not kept but asked of it when an item
@@ -51,29 +53,14 @@ func (x *Index[V, U]) Join(it *Item[V, U], id Identity) (first bool) {
 	if g == nil {
 		g = x.newGroup(id, hash)
 	}
-	it.group, it.next = g, g.items
-	if it.next != nil {
-		it.next.prev = it
-	}
-	g.items = it
-	return it.next == nil
+	return g.put(it)
 }
 
 // Leave takes the item out of its group. A group that was left by its last item is out of the index, but still knows
 // its matches.
 func (x *Index[V, U]) Leave(it *Item[V, U]) {
-	g := it.group
-	if it.next != nil {
-		it.next.prev = it.prev
-	}
-	if it.prev != nil {
-		it.prev.next = it.next
-	} else {
-		g.items = it.next
-	}
-	it.next, it.prev = nil, nil
-	if g.items == nil {
-		x.dropGroup(g)
+	if it.group.remove(it) {
+		x.dropGroup(it.group)
 	}
 }
 
@@ -81,15 +68,19 @@ func (x *Index[V, U]) Leave(it *Item[V, U]) {
 func (x *Index[V, U]) Groups() iter.Seq[*Group[V, U]] { return x.groups.all() }
 
 func (x *Index[V, U]) newGroup(id Identity, hash uint64) *Group[V, U] {
-	g := &Group[V, U]{labels: x.interner.intern(id.Labels)}
-	if g.alone.who = g; len(id.Ports) > 0 {
-		g.more().setPorts(id.Ports) // the group keeps no more of the identity
+	return x.addGroup(x.interner.intern(id.Labels), id.Parents, id.Ports, hash) // the group keeps no more of the identity
+}
+
+func (x *Index[V, U]) addGroup(labels []*label[V, U], parents []string, ports []model.NamedPort, hash uint64) *Group[V, U] {
+	g := &Group[V, U]{labels: labels}
+	if g.alone.who = g; len(ports) > 0 {
+		g.more().setPorts(ports)
 	}
 	x.groups.add(g, hash)
 	for _, l := range g.labels {
 		l.addGroup(g)
 	}
-	x.parents.join(g, id.Parents)
+	x.parents.join(g, parents)
 	x.rematch(g)
 	return g
 }
@@ -107,7 +98,7 @@ func (x *Index[V, U]) dropGroup(g *Group[V, U]) {
 }
 
 // SetParent gives a parent its labels, nil if it is gone. It calls changed with the matches that started or stopped, group by group;
-// selections may be removed then.
+// selections may be removed then. Groups that are stale since Supersede stay so.
 func (x *Index[V, U]) SetParent(name string, labels map[string]string, changed func([]Match[V, U])) {
 	for g := range x.parents.set(name, labels) {
 		if all := x.rematch(g); len(all) > 0 {
@@ -205,7 +196,10 @@ func (x *Index[V, U]) rematch(g *Group[V, U]) []Match[V, U] {
 	known := len(g.matches)
 	var changed []Match[V, U]
 	for s := range x.selections.candidates(g) {
-		if s.round == x.round || !s.selector.Matches(g) {
+		if s.round == x.round {
+			continue
+		}
+		if x.tried += 1 + len(s.selector.String())/selector.MaxLength; !s.selector.Matches(g) {
 			continue
 		}
 		if s.round != x.round-1 {

@@ -14,6 +14,9 @@ type parent[V, U any] struct {
 	groups groupList[V, U]
 	alone  users[V, U] // the parent
 
+	before *parent[V, U] // the parent with the labels that it had before, which groups have still; nil: none
+	stale  bool          // it is such a one
+
 	filed   []*label[V, U] // those of labels that selections are filed under, as of
 	filings uint64         // of the selectionIndex; 0: not known
 }
@@ -32,7 +35,7 @@ func newInheritance[V, U any](n *interner[V, U], inherit func(parent string) map
 func parentName[V, U any](p *parent[V, U]) string { return p.name }
 
 // set gives a parent its labels, nil if it is gone. It yields the groups that inherit others than before, after which the
-// parent may be gone.
+// parent may be gone. Stale groups keep what they have.
 func (h *inheritance[V, U]) set(name string, labels map[string]string) iter.Seq[*Group[V, U]] {
 	return func(yield func(*Group[V, U]) bool) {
 		if h.inherit != nil && h.parents.Get(name) == nil {
@@ -60,20 +63,25 @@ func (h *inheritance[V, U]) labels(name string) map[string]string {
 	return nil
 }
 
-// count is how many groups have the parent.
-func (h *inheritance[V, U]) count(name string) int {
-	if p := h.parents.Get(name); p != nil {
-		return p.groups.len()
+// count is how many groups have the parent, with whatever labels.
+func (h *inheritance[V, U]) count(name string) (n int) {
+	for p := h.parents.Get(name); p != nil; p = p.before {
+		n += p.groups.len()
 	}
-	return 0
+	return n
 }
 
-// children yields the groups that have the parent.
+// children yields the groups that have the parent, with whatever labels.
 func (h *inheritance[V, U]) children(name string) iter.Seq[*Group[V, U]] {
-	if p := h.parents.Get(name); p != nil {
-		return p.groups.live()
+	return func(yield func(*Group[V, U]) bool) {
+		for p := h.parents.Get(name); p != nil; p = p.before {
+			for g := range p.groups.live() {
+				if !yield(g) {
+					return
+				}
+			}
+		}
 	}
-	return func(func(*Group[V, U]) bool) {}
 }
 
 // join makes the parents of these names a group's, and leave undoes it.
@@ -114,11 +122,21 @@ func (h *inheritance[V, U]) parent(name string) *parent[V, U] {
 
 // drop forgets the parent if nothing keeps it.
 func (h *inheritance[V, U]) drop(p *parent[V, U]) {
-	if p.groups.len() > 0 || len(p.labels) > 0 && h.inherit == nil {
-		return
+	switch {
+	case p.groups.len() > 0:
+	case p.stale:
+		h.relabel(p, nil)
+		now := h.parents.Get(p.name)
+		after := now
+		for after.before != p {
+			after = after.before
+		}
+		after.before = p.before
+		h.drop(now)
+	case p.before == nil && (len(p.labels) == 0 || h.inherit != nil):
+		h.relabel(p, nil)
+		h.parents.Delete(p.name)
 	}
-	h.relabel(p, nil)
-	h.parents.Delete(p.name)
 }
 
 // relabel replaces the labels of a parent. The caller matches its groups again.

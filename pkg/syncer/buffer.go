@@ -168,8 +168,8 @@ func (b *Buffer) Drain(limit int) []model.Update {
 	return out
 }
 
-// Hold says in which namespaces the consumer is changing network sets in parts. Until it says that it has ended there, Drain leaves the network
-// sets, EndpointSlices and policies of these namespaces, and deletions there; if one of them is "", all deletions. Of a namespace with false it
+// Hold says in which namespaces the consumer is changing network sets or inherited labels in parts. Until it says that it has ended there, Drain
+// leaves the network sets, EndpointSlices, policies and known profiles of these namespaces, and deletions there; if one of them is "", all deletions. Of a namespace with false it
 // leaves new versions of policies, and deletions behind them, but for those of pods, whose addresses may be others' by now.
 func (b *Buffer) Hold(namespaces map[string]bool) {
 	b.mu.Lock()
@@ -203,8 +203,9 @@ func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 		if left > 0 && key == model.InSyncKey {
 			break
 		}
-		before, scope := b.present[s.key], scopeOf(s.update)
-		if !present && behind.concern(s.update, scope) || held.keep(s.update, present) || bounded && !addresses.has(s.update, before) {
+		before, known := b.present[s.key]
+		scope := scopeOf(s.update)
+		if !present && behind.concern(s.update, scope) || held.keep(s.update, present, known) || bounded && !addresses.has(s.update, before) {
 			left, behind = left+1, behind.with(scope, !held.isPolicy(s.update, present))
 			continue
 		}

@@ -506,3 +506,31 @@ func TestDeletionsWaitForAClusterWideNetworkSet(t *testing.T) {
 		}
 	}
 }
+
+func profile(name, value string) model.ProfileUpdate {
+	return model.ProfileUpdate{Name: name, Profile: &model.Profile{Labels: map[string]string{"a": value}}}
+}
+
+// While pods get other labels of their ServiceAccount or Namespace in parts, other labels of those in the same namespace wait, as policies and
+// deletions do. Pods do not, nor does a ServiceAccount that the consumer lacks, nor anything of other namespaces.
+func TestWhatComesAfterInheritedLabelsWaitsForThem(t *testing.T) {
+	b := NewBuffer()
+	b.Put([]model.Update{profile("ksa.a.x", "1"), profile("ksa.a.y", "1"), profile("kns.a", "1"), profile("kns.b", "1"), pod("a"), pod("b"), policyOf("b"), model.InSync{}})
+	b.Drain(100)
+	drains := func(want ...model.Update) {
+		t.Helper()
+		if diff := cmp.Diff(want, b.Drain(100), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			t.Error(diff)
+		}
+	}
+	b.Hold(map[string]bool{"a": true})
+	b.Put([]model.Update{profile("ksa.a.x", "2"), profile("kns.a", "2"), model.Absent(profile("ksa.a.y", "")), policyOf("a"), profile("ksa.a.z", "1"), profile("kns.b", "2"),
+		model.Absent(pod("a")), noPolicyOf("b")})
+	drains(profile("ksa.a.z", "1"), profile("kns.b", "2"), model.Absent(pod("a")), noPolicyOf("b"))
+	b.Put([]model.Update{profile("ksa.a.x", "3"), profile("ksa.a.y", "2")}) // it is there again before it was gone
+	if got := b.Drain(100); len(got) > 0 {
+		t.Errorf("these do not wait: %v", got)
+	}
+	b.Hold(nil)
+	drains(profile("ksa.a.x", "3"), profile("kns.a", "2"), profile("ksa.a.y", "2"), policyOf("a"))
+}

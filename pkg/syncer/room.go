@@ -49,7 +49,7 @@ func addressesOf(u model.Update) (namespace string, size uint32) {
 	return "", 0
 }
 
-// holds are the namespaces of network sets that the consumer is changing in parts; false: those in which only policies wait.
+// holds are the namespaces in which the consumer is changing network sets or inherited labels in parts; false: those in which only policies wait.
 type holds map[string]bool
 
 // begin returns them with that of an update of a network set that may be changed in parts. before is as in room.has.
@@ -66,9 +66,10 @@ func (h holds) begin(u model.Update, before uint32) holds {
 	return more
 }
 
-// keep reports whether an update waits for the end of such a change: what follows in the same namespace and may be meant for the set as it will
-// be, and deletions that the set concerns, since it may replace what is deleted. Deletions of pods do not wait, as in scopes.concern.
-func (h holds) keep(u model.Update, present bool) bool {
+// keep reports whether an update waits for the end of such a change: what follows in the same namespace and may be meant for what will be, and
+// deletions that this concerns, since it may replace what is deleted. Deletions of pods do not wait, as in scopes.concern. Nor do ServiceAccounts
+// and Namespaces that the consumer does not know: pods may be there that inherit nothing without them.
+func (h holds) keep(u model.Update, present, known bool) bool {
 	if !present {
 		return !isPod(u) && (h[scopeOf(u)] || h[""])
 	}
@@ -76,6 +77,8 @@ func (h holds) keep(u model.Update, present bool) bool {
 	switch u.(type) {
 	case model.NetworkSetUpdate, model.EndpointSliceUpdate:
 		return sets
+	case model.ProfileUpdate:
+		return sets && known
 	case model.PolicyUpdate:
 		return held
 	}
