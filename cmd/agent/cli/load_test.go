@@ -33,3 +33,11 @@ func TestCheckReadsRegularFilesOnly(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 }
+
+// Whoever adds a file to a directory of manifests chooses its name, but writes no line of its own with it.
+func TestNamesOfFilesAreWrittenInOneLine(t *testing.T) {
+	m := manifests{ignored: []string{"x\ncheck: all is well.txt", "\x1b[2Jy.txt"}}
+	if note := m.ignoredNote(); strings.ContainsAny(note, "\n\x1b") || !strings.Contains(note, `x\ncheck`) {
+		t.Errorf("%q", note)
+	}
+}
