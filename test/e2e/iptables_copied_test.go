@@ -36,7 +36,7 @@ func TestChainsCopiedToTheOtherBackend(t *testing.T) {
 		}
 		copied := func() {
 			saved := "*filter\n:theirs - [0:0]\nCOMMIT\n"
-			for _, table := range []string{"mangle", "filter"} {
+			for _, table := range []string{"raw", "mangle", "filter"} {
 				saved += run("", "iptables-"+own+"-save", "-t", table)
 			}
 			run(saved, "iptables-"+other+"-restore", "--noflush")
