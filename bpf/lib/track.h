@@ -81,9 +81,26 @@ static __always_inline bool masqueraded(struct __sk_buff *skb)
 	return (word == KERNEL_CT_NEW || word == KERNEL_CT_ORIGINAL) && (kernel_entry(nfct)->status & IPS_SRC_NAT);
 }
 
+/* Whether a pod sends against a flow of which nothing was let in to it: its policy has allowed none of the flow's packets, so
+ * this is no answer, and the flow of the other side says nothing about it. Where the opener was a guess that proved wrong, the
+ * pod has sent in the flow before. */
+static __always_inline bool answers_nothing(const struct pkt *p, const struct ct_entry *e, __u32 fwd)
+{
+	return !e->responder_if && !(e->state & CT_REPLIED) && !(e->flags & CT_SELF) && !fwd_from_opener(fwd, e);
+}
+
+/* Whether the source of a packet is an endpoint of this node. */
+__noinline int from_endpoint(const struct pkt *p)
+{
+	struct addr_info info;
+
+	return p && addr_lookup(p->t.family, p->t.src, &info) && (info.flags & ADDR_ENDPOINT);
+}
+
 /* Whether a packet to a pod has the ends of a flow that is another one: one of the two is the node's, or the pod's own that came
  * back by a Service (D-16), or one that the pod has opened to its node; the other is somebody else's. A node that masquerades may give
- * them the same port, one after the other. */
+ * them the same port, one after the other. So has one of a pod of this node to which nothing of the flow was let in: its own flow was
+ * allowed to it at its hook, and the other end has opened this one since. */
 static __always_inline bool ends_of_another(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p,
 					    const struct ct_entry *e, __u32 fwd)
 {
@@ -94,17 +111,12 @@ static __always_inline bool ends_of_another(struct __sk_buff *skb, const struct 
 	own = from_itself(skb, ep, p);
 	if (e->flags & CT_FROM_HOST)
 		return fwd_from_opener(fwd, e);
-	if (own == !!(e->flags & CT_SELF))
-		return (e->flags & CT_TRANSLATED) && !fwd_from_opener(fwd, e) && masqueraded(skb);
+	if (own == !!(e->flags & CT_SELF)) {
+		if (e->flags & CT_TRANSLATED)
+			return !fwd_from_opener(fwd, e) && masqueraded(skb);
+		return answers_nothing(p, e, fwd) && from_endpoint(p);
+	}
 	return !own || !has_further_source(ep, &p->t);
-}
-
-/* Whether a pod sends against a flow of which nothing was let in to it: its policy has allowed none of the flow's packets, so
- * this is no answer, and the flow of the other side says nothing about it. Where the opener was a guess that proved wrong, the
- * pod has sent in the flow before. */
-static __always_inline bool answers_nothing(const struct pkt *p, const struct ct_entry *e, __u32 fwd)
-{
-	return !e->responder_if && !(e->state & CT_REPLIED) && !(e->flags & CT_SELF) && !fwd_from_opener(fwd, e);
 }
 
 /* Whether a datagram travels against a flow that this side never allowed, and so may open a flow of its own:
