@@ -17,6 +17,7 @@ import (
 // meddling is what somebody does to the rules of a node, as text for iptables-restore of the agent's backend. Table filter is as it was,
 // so no new connection passes that policy denies.
 var meddling = map[string]string{
+	"all of raw is flushed":                "*raw\n-F\nCOMMIT\n",
 	"all of mangle is flushed":             "*mangle\n-F\nCOMMIT\n",
 	"the jump is deleted":                  "*mangle\n-F FORWARD\nCOMMIT\n",
 	"a rule is put before the jump":        "*mangle\n-I FORWARD 1 -j ACCEPT\nCOMMIT\n",
