@@ -7,7 +7,7 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 build: ## bin/margay, one static binary
-	$(GO) build -trimpath -ldflags "$$(scripts/stamp)" -o bin/margay ./cmd/margay
+	$(GO) build -ldflags "$$(scripts/stamp)" -o bin/margay ./cmd/margay
 
 demo: build packages ## real policy on real pods in network namespaces; needs root, no cluster
 	./bin/margay demo

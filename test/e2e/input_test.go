@@ -66,7 +66,7 @@ func ofPolicy(severity, field, reason string) []inspect.ProblemRow {
 var badInputs = []badInput{
 	{what: "YAML that is none", text: "kind: [NetworkPolicy\n", want: row(rejected, "x.yaml:1", "", "not valid YAML")},
 	{what: "tabs", text: "apiVersion: v1\n\tkind: Pod\n", want: row(rejected, "x.yaml:2", "", "tab character")},
-	{what: "binary", text: "\x7fELF\x02\x01\x01\x00\xff\xfe\x80", want: row(rejected, "x.yaml:1", "", "control characters")},
+	{what: "binary", text: "\x7fELF\x02\x01\x01\x00\xff\xfe\x80", want: row(rejected, "x.yaml:1", "", "is not UTF-8")},
 	{what: "too large", text: "# " + strings.Repeat("x", 16<<20), want: row(rejected, "x.yaml", "", "more than the limit of 16777216")},
 	{
 		what: "another project's kind", text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, namespace: shop}\n",

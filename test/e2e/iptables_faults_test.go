@@ -139,7 +139,7 @@ func readTables(t *testing.T, c *cluster) time.Duration {
 	backend := c.Agent(0).Flags[slices.Index(c.Agent(0).Flags, "--iptables-backend")+1]
 	begun := time.Now()
 	for _, tool := range []string{"iptables-", "ip6tables-"} {
-		for _, table := range []string{"mangle", "filter"} {
+		for _, table := range []string{"raw", "mangle", "filter"} {
 			if _, err := c.Node(0).Run(t.Context(), "", tool+backend+"-save", "-t", table); err != nil {
 				t.Fatal(err)
 			}

@@ -73,7 +73,7 @@ func TestSetsAreSwappedAndDeletedUnderTraffic(t *testing.T) {
 		t.Run("deleted", func(t *testing.T) {
 			testMeddling(t, c, servers, client, false, func() error {
 				for _, tool := range []string{tool, "ip6" + strings.TrimPrefix(tool, "ip")} {
-					for _, table := range []string{"mangle", "filter"} {
+					for _, table := range []string{"raw", "mangle", "filter"} {
 						if _, err := run("*"+table+"\nCOMMIT\n", tool+"-restore"); err != nil { // without what was there
 							return err
 						}
