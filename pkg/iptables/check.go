@@ -62,7 +62,7 @@ func (t *Table) Check(ctx context.Context) ([]Finding, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.have.jumps)) {
-		if _, known := before.jumps[name]; known {
+		if _, known := before.jumps[name]; known || len(t.have.jumps[name].rules) == 0 { // it may have become one of ours since, without rules
 			continue
 		}
 		findings = append(findings, Finding{name, fmt.Sprintf("it has rules to our chains: %q", t.have.jumps[name].rules)})

@@ -317,7 +317,7 @@ func TestFurtherSourcesWithoutReversePaths(t *testing.T) {
 	n.tables.Fail(refused, refused) // a table tries once more by itself
 	n.mustApply(t, listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"))
 	n.wantSources(t, "listed", "cali1", "203.0.113.0/24")
-	if saved := n.tables.Save(iptables.V4, "mangle"); strings.Contains(saved, "rpfilter") || !strings.Contains(saved, "-stray") {
+	if saved := n.tables.Save(iptables.V4, "raw"); strings.Contains(saved, "rpfilter") || !strings.Contains(saved, "-stray") {
 		t.Errorf("the chains are\n%s", saved)
 	}
 	n.mustApply(t, listingAt("two", "cali2", "10.0.9.2", "203.0.113.0/24"))
@@ -329,7 +329,7 @@ func TestFurtherSourcesWithoutReversePaths(t *testing.T) {
 	if err := other.apply(listingAt("two", "cali2", "10.0.9.2", "203.0.113.0/24")); err == nil {
 		t.Error("a refusal is taken for one of rpfilter, which the kernel has accepted before")
 	}
-	if saved := other.tables.Save(iptables.V4, "mangle"); !strings.Contains(saved, "rpfilter") {
+	if saved := other.tables.Save(iptables.V4, "raw"); !strings.Contains(saved, "rpfilter") {
 		t.Error("the match rpfilter is gone")
 	}
 }
