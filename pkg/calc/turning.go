@@ -38,8 +38,8 @@ func (g *Graph) InParts(most int) { g.networkSetTable.most, g.sets.spending.inPa
 
 // Turning are the namespaces in which more is to follow with the next Flush, "" for cluster-wide objects; none: all of the datastore's state
 // that was applied is in force with the last Flush. True: network sets are being changed in parts, or inherited labels. Until that ends the graph
-// is to get nothing newer of these sets, or it makes the rest at once, and no other labels, or it has to remember those as well. False: only policies wait (relief.go, spending.go). Newer ones would have those looked at
-// again that have been.
+// is to get nothing newer of these sets, or it makes the rest at once, and no other labels, or it has to remember those as well. False: only
+// policies wait (relief.go, spending.go). Newer ones would have those looked at again that have been.
 func (g *Graph) Turning() map[string]bool {
 	namespaces := map[string]bool{}
 	for rs := range g.sets.relief.later {

@@ -253,8 +253,8 @@ func (w *world) grace(of func(unseen) bool) error {
 }
 
 // enforce sends packets to this world, and removes the chains of the other in the same transactions, and then its sets. Table raw comes
-// before mangle: packets from addresses of others find no flow there. Filter comes after it: it drops flows that have not been judged. otherBits: the marks of the other world are in other bits, so its
-// jumps in filter are removed first.
+// before mangle: packets from addresses of others find no flow there. Filter comes after it: it drops flows that have not been judged.
+// otherBits: the marks of the other world are in other bits, so its jumps in filter are removed first.
 func (w *world) enforce(ctx context.Context, kernel ipsets.Kernel, otherBits bool) error {
 	for _, t := range w.tables {
 		if otherBits && t.name == "filter" {
