@@ -23,6 +23,8 @@ type catalog struct {
 	claims  map[objectName][]*claim                         // in order of preference
 	objects *syncer.Objects[objectName, *validate.Document] // by the version that is in force; nil: none is
 	dirty   map[objectName]struct{}                         // claims changed since the last flush
+	faults  map[string][]validate.Problem                   // of files that have any, by path, as of the last flush
+	stale   map[string]struct{}                             // files that may have others since
 }
 
 // objectName names an object. Objects of different kinds that stand for the same share a name: see nameOfRef.
@@ -73,6 +75,8 @@ func newCatalog() *catalog {
 		claims:  map[objectName][]*claim{},
 		objects: syncer.NewObjects[objectName, *validate.Document](),
 		dirty:   map[objectName]struct{}{},
+		faults:  map[string][]validate.Problem{},
+		stale:   map[string]struct{}{},
 	}
 }
 
@@ -148,6 +152,7 @@ func (c *catalog) remove(path string) { c.replace(path, nil) }
 
 // replace puts m, which may be nil, in the place of the file's manifest.
 func (c *catalog) replace(path string, m *manifest) {
+	c.stale[path] = struct{}{}
 	if old := c.files[path]; old != nil {
 		for _, cl := range old.claims {
 			c.dirty[cl.object] = struct{}{}
@@ -250,8 +255,28 @@ func (c *catalog) flush() []model.Update {
 			gone, changed = append(gone, g...), append(changed, ch...)
 		}
 	}
+	c.review()
 	clear(c.dirty)
 	return syncer.DeletionsLast(changed, gone)
+}
+
+// review finds the problems of the files that have changed, and of those that mention the same objects.
+func (c *catalog) review() {
+	for n := range c.dirty {
+		for _, cl := range c.claims[n] {
+			c.stale[cl.path] = struct{}{}
+		}
+	}
+	for path := range c.stale {
+		delete(c.faults, path)
+		if c.files[path] == nil {
+			continue
+		}
+		if problems := c.problemsIn(path); len(problems) > 0 {
+			c.faults[path] = problems
+		}
+	}
+	clear(c.stale)
 }
 
 // difference returns what to send when one version of an object takes the place of another; nil is no version.
@@ -282,11 +307,11 @@ func difference(before, now *validate.Document) (gone, changed []model.Update) {
 	return gone, changed
 }
 
-// problems returns everything that is wrong with the files, in path order, by line.
+// problems returns everything that was wrong with the files at the last flush, in path order, by line.
 func (c *catalog) problems() []validate.Problem {
 	var all []validate.Problem
-	for _, path := range slices.Sorted(maps.Keys(c.files)) {
-		all = append(all, c.problemsIn(path)...)
+	for _, path := range slices.Sorted(maps.Keys(c.faults)) {
+		all = append(all, c.faults[path]...)
 	}
 	return all
 }

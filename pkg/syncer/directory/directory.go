@@ -3,12 +3,8 @@ package directory
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -100,10 +96,12 @@ func (d *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 		if wait, ok := d.next(&b, time.Now()); ok {
 			due.Reset(wait)
 		}
+		whole := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-backstop.C:
+			whole = true
 		case <-due.C:
 		case docs := <-d.aside.done:
 			d.parsed(docs)
@@ -119,7 +117,12 @@ func (d *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 		if err != nil {
 			d.log.Warn("events of the directory were lost, reading all of it", "directory", d.tree.root, "err", err)
 		}
-		changed := d.scan(touched, unquiet, err != nil)
+		var changed syncer.Batch
+		if whole || err != nil {
+			changed = d.scan(touched, unquiet, err != nil)
+		} else {
+			changed = d.glance(touched, unquiet)
+		}
 		now := time.Now()
 		b.looked(now.Sub(started), now)
 		sink(changed)
@@ -149,118 +152,4 @@ func (d *Source) openWatch() (<-chan fsnotify.Event, <-chan error, func()) {
 			d.log.Warn("closing the watch of the directory failed", "directory", d.tree.root, "err", err)
 		}
 	}
-}
-
-// scan walks the whole tree, reads the files that changed, and returns the changes of objects. It reads the files in
-// touched, or with lost all files, even if they look unchanged. Files that are being written (unquiet) are left alone.
-func (d *Source) scan(touched, unquiet map[string]bool, lost bool) syncer.Batch {
-	found, now := d.tree.walk(), time.Now()
-	if d.tree.replaced(found) && len(d.catalog.files) > 0 {
-		found.unreadable[d.tree.root] = errReplaced
-	}
-	for _, path := range slices.Sorted(maps.Keys(found.files)) {
-		if unquiet[path] {
-			continue
-		}
-		due := d.losses.due(path, now, d.aside.past)
-		text, changed, err := d.tree.read(path, found.files[path], lost || touched[path] || due)
-		switch {
-		case err != nil:
-			found.unreadable[path] = err
-		case changed || due:
-			d.put(path, text, !changed, now)
-		}
-	}
-	for path, err := range found.unreadable {
-		if isManifest(path) && !found.dirs[path] {
-			delete(d.tree.seen, path)
-			d.losses.end(path)
-			d.aside.drop(path)
-			d.catalog.fail(path, fileProblem(path, validate.Rejected, err))
-		}
-	}
-	for path := range d.catalog.files {
-		if _, ok := found.files[path]; !ok && !unquiet[path] && !under(path, found.unreadable) {
-			d.gone(path, now)
-		}
-	}
-	for _, path := range d.aside.paths() {
-		if _, ok := found.files[path]; !ok && !unquiet[path] {
-			delete(d.tree.seen, path)
-			d.aside.drop(path)
-		}
-	}
-	updates := d.catalog.flush()
-	problems := d.problemsOf(found)
-	changed := syncer.Batch{Updates: updates, Problems: syncer.Difference(d.problems, problems)}
-	d.problems = problems
-	d.heard.write(problems, now)
-	d.follow(len(found.unreadable))
-	changed.Kinds = []syncer.KindStatus{d.status}
-	return changed
-}
-
-// put gives the catalog the objects of a file, at once or, if the file is large, once it is parsed. Objects that the file
-// no longer has are kept for now, unless the loss is believed.
-func (d *Source) put(path string, text []byte, believed bool, now time.Time) {
-	d.losses.end(path)
-	if d.aside.parse != nil && len(text) >= d.large {
-		d.aside.add(path, text, believed)
-		return
-	}
-	d.aside.drop(path)
-	if isBlank(text) {
-		d.catalog.empty(path, fileProblem(path, validate.Rejected, errEmpty))
-		return
-	}
-	d.enter(path, d.parse(path, text), believed, now)
-}
-
-func (d *Source) parse(path string, text []byte) []validate.Document {
-	return d.kinds.Parse(path, text)
-}
-
-func (d *Source) enter(path string, docs []validate.Document, believed bool, now time.Time) {
-	if d.catalog.put(path, docs, believed) {
-		d.losses.begin(path, false, now, d.aside.turns)
-	}
-}
-
-// parsed has the catalog know what a large file says.
-func (d *Source) parsed(docs []validate.Document) {
-	if l := d.aside.end(); l != nil {
-		d.enter(l.path, docs, l.believed, time.Now())
-	}
-}
-
-var errEmpty = errors.New("the file is empty; remove it, or put a comment in it, to delete its objects")
-
-var errReplaced = errors.New("the directory was replaced by one without manifests: was a volume unmounted?")
-
-// gone deletes what a file gave that is not there any more, once that has lasted.
-func (d *Source) gone(path string, now time.Time) {
-	switch {
-	case !d.losses.isGone(path):
-		delete(d.tree.seen, path) // should it come back, it is read
-		d.losses.begin(path, true, now, d.aside.turns)
-		d.catalog.keep(path)
-	case d.losses.due(path, now, d.aside.past):
-		d.losses.end(path)
-		d.catalog.remove(path)
-	}
-}
-
-// follow notes how it stands with the directory after one more look at it.
-func (d *Source) follow(unreadable int) {
-	now := syncer.KindStatus{Kind: directoryKind, State: syncer.KindSynced, Required: true, Listed: true, Since: time.Now(),
-		Objects: d.catalog.objects.LenInForce(), Lists: 1}
-	if unreadable > 0 {
-		now.State, now.Failures = syncer.KindFailing, 1
-		now.Error = fmt.Sprintf("%d files or directories cannot be read; their last objects stay in force", unreadable)
-	}
-	now.Lists, now.Failures = now.Lists+d.status.Lists, now.Failures+d.status.Failures
-	if d.status.State == now.State {
-		now.Since = d.status.Since
-	}
-	d.status = now
 }

@@ -43,6 +43,16 @@ func (l *losses) due(path string, now time.Time, past func(turn uint64) bool) bo
 	return ok && now.Sub(loss.since) >= believedAfter && past(loss.turn)
 }
 
+// allDue are the files that are due.
+func (l *losses) allDue(now time.Time, past func(turn uint64) bool) (paths []string) {
+	for path := range l.byPath {
+		if l.due(path, now, past) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // next is how long it is until a file is due; not ok: none will be before another file has been parsed.
 func (l *losses) next(now time.Time, past func(turn uint64) bool) (wait time.Duration, ok bool) {
 	for _, loss := range l.byPath {

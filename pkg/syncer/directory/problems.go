@@ -29,10 +29,8 @@ func (d *Source) problemsOf(found *listing) map[string][]validate.Problem {
 			len(unwatched), len(found.dirs), d.backstop, p.Reason)
 		all["2"] = []validate.Problem{p}
 	}
-	for path := range d.catalog.files {
-		if problems := d.catalog.problemsIn(path); len(problems) > 0 {
-			all["3 "+path] = problems
-		}
+	for path, problems := range d.catalog.faults {
+		all["3 "+path] = problems
 	}
 	return all
 }

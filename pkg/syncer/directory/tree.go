@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ type tree struct {
 	root  string
 	watch func(dir string) error // called before a directory is read, so that no later change is missed
 	seen  map[string]fingerprint // by path
+	found *listing               // by the last walk, and glances since; nil: there was none
 	full  os.FileInfo            // the root when it held files last; nil: it never did
 	other []string               // regular files that the last walk left out because of their names
 	most  int                    // directories that a walk reads; 0: mostDirectories
@@ -52,36 +52,6 @@ func (f fingerprint) changed(now os.FileInfo, at time.Time) bool {
 	return f.readAt.Sub(now.ModTime()) < coarseTime && (age >= coarseTime || age < 0) // less than 0: the time is no measure
 }
 
-// listing is what a walk found.
-type listing struct {
-	files      map[string]os.FileInfo // manifest files; links resolved
-	dirs       map[string]bool        // directories
-	unreadable map[string]error       // manifest files and directories that are there and cannot be looked at
-	unwatched  map[string]error       // directories whose changes will not be announced
-	visited    map[string]bool        // directories by their path without links
-	over       string                 // the first directory that was not read because there are too many; empty: none
-	other      []string               // regular files with other names
-}
-
-// walk lists the tree. Files that disappear meanwhile are left out.
-func (t *tree) walk() *listing {
-	l := &listing{
-		files:      map[string]os.FileInfo{},
-		dirs:       map[string]bool{},
-		unreadable: map[string]error{},
-		unwatched:  map[string]error{},
-		visited:    map[string]bool{},
-	}
-	if err := t.walkDir(l, t.root); err != nil {
-		l.unreadable[t.root] = err
-	}
-	if l.over != "" {
-		l.unreadable[t.root] = fmt.Errorf("more than %d directories: %s and others are not read; does a link lead out of the directory, to too many?", len(l.visited), l.over)
-	}
-	t.other = l.other
-	return l
-}
-
 // replaced reports whether the root holds no manifests now and is another directory than the one that did. An unmounted
 // volume leaves such a directory. found is of the latest walk.
 func (t *tree) replaced(found *listing) bool {
@@ -94,79 +64,6 @@ func (t *tree) replaced(found *listing) bool {
 	}
 	return len(found.files) == 0 && t.full != nil && !os.SameFile(t.full, info)
 }
-
-// walkDir lists one directory and those below it. It returns an error if this one cannot be read to its end.
-func (t *tree) walkDir(l *listing, dir string) error {
-	target, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return err
-	}
-	if l.visited[target] {
-		return nil
-	}
-	if len(l.visited) >= cmp.Or(t.most, mostDirectories) {
-		l.over = cmp.Or(l.over, dir)
-		return nil
-	}
-	l.visited[target], l.dirs[dir] = true, true
-	watchErr := t.watch(dir)
-	entries, err := os.ReadDir(dir)
-	if watchErr != nil && err == nil {
-		l.unwatched[dir] = watchErr
-	}
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		isLink := e.Type()&fs.ModeSymlink != 0
-		if strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		if !e.IsDir() && !isLink && !isManifest(path) {
-			l.leaveOut(path, e.Type())
-			continue
-		}
-		if err := t.visit(l, path); err != nil {
-			if _, gone := os.Lstat(path); gone == nil {
-				l.unreadable[path] = ofLink(path, isLink, err)
-			}
-		}
-	}
-	return err
-}
-
-// ofLink names the target of a link in an error about it.
-func ofLink(path string, isLink bool, err error) error {
-	if target, unknown := os.Readlink(path); isLink && unknown == nil {
-		return fmt.Errorf("link to %s: %w", target, reasonOf(err))
-	}
-	return err
-}
-
-// visit lists a directory, a link or a file with the name of a manifest.
-func (t *tree) visit(l *listing, path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir():
-		return t.walkDir(l, path)
-	case !isManifest(path):
-		l.leaveOut(path, info.Mode())
-		return nil
-	case !info.Mode().IsRegular():
-		return errNotRegular
-	}
-	l.files[path] = info
-	return nil
-}
-
-// leaveOut notes a file whose name is no manifest's.
-func (l *listing) leaveOut(path string, mode fs.FileMode) {
-	if mode.IsRegular() {
-		l.other = append(l.other, path)
-	}
-}
-
-var errNotRegular = errors.New("not a regular file")
 
 // Extensions are the ends of the names of manifest files.
 var Extensions = []string{".yaml", ".yml", ".json"}
