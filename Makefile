@@ -12,12 +12,12 @@ build: ## bin/margay, one static binary
 demo: build packages ## real policy on real pods in network namespaces; needs root, no cluster
 	./bin/margay demo
 
-test: build packages ## everything, privileged tests included when run as root; two jobs side by side
-	@MARGAY_E2E_BINARY=$(CURDIR)/bin/margay $(MAKE) --no-print-directory -k -j2 --output-sync=target \
+test: build packages ## everything, privileged tests included when run as root; three jobs side by side
+	@MARGAY_E2E_BINARY=$(CURDIR)/bin/margay $(MAKE) --no-print-directory -k -j3 --output-sync=target \
 		test-agents test-attacks test-others test-legacy-agents test-legacy-attacks test-nft-agents test-nft-attacks
 
 # The jobs of `make test`, each of one process of tests at a time. Tests of agents wait most of the time, so that two CPUs are enough for
-# two jobs; the long ones come first.
+# three jobs; the long ones come first.
 test-agents: packages
 	$(GO) test -timeout 30m ./test/e2e
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ const framesAtOnce = 64
 type FrameSender struct {
 	host *lab.Host
 	file *os.File
+	kept *outlet // among the keptSenders; nil: it is not
 }
 
 // OpenFrameSender opens an interface of the host for sending. The caller closes it.
@@ -27,7 +29,7 @@ func OpenFrameSender(h *lab.Host, iface string) (*FrameSender, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &FrameSender{h, f}
+	s := &FrameSender{host: h, file: f}
 	if err := h.Adopt(s); err != nil {
 		return nil, err
 	}
@@ -37,7 +39,62 @@ func OpenFrameSender(h *lab.Host, iface string) (*FrameSender, error) {
 // Close implements io.Closer.
 func (s *FrameSender) Close() error {
 	s.host.Release(s)
+	if s.kept != nil {
+		keptSenders.forget(*s.kept, s)
+	}
 	return s.file.Close()
+}
+
+// SendFrame sends an Ethernet frame, as it is, out of an interface of the host. It may be called from several goroutines.
+func SendFrame(h *lab.Host, iface string, frame []byte) error {
+	for again := false; ; again = true {
+		s, err := keptSenders.get(outlet{h, iface})
+		if err != nil {
+			return err
+		}
+		err = s.Send([][]byte{frame})
+		if err == nil || again {
+			return err
+		}
+		_ = s.Close() // the interface may be another one by now
+	}
+}
+
+// outlet is an interface of a host.
+type outlet struct {
+	host  *lab.Host
+	iface string
+}
+
+// senders are those that SendFrame leaves open until their host is closed: it takes the kernel some 10 ms to close one, since it waits until
+// no CPU uses the socket (synchronize_net).
+type senders struct {
+	mu sync.Mutex
+	by map[outlet]*FrameSender
+}
+
+var keptSenders = senders{by: map[outlet]*FrameSender{}}
+
+func (k *senders) get(to outlet) (*FrameSender, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s := k.by[to]; s != nil {
+		return s, nil
+	}
+	s, err := OpenFrameSender(to.host, to.iface)
+	if err != nil {
+		return nil, err
+	}
+	s.kept, k.by[to] = &to, s
+	return s, nil
+}
+
+func (k *senders) forget(to outlet, s *FrameSender) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.by[to] == s {
+		delete(k.by, to)
+	}
 }
 
 // mmsghdr is struct mmsghdr of recvmmsg(2) and sendmmsg(2).

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -140,42 +139,17 @@ func (c *Capture) Close() error {
 	return err
 }
 
-// SendFrame sends an Ethernet frame, as it is, out of an interface of the host.
-func SendFrame(h *lab.Host, iface string, frame []byte) error {
-	return sendFrame(h, iface, frame, func(int) error { return nil })
-}
-
 // SendUnfinished is SendFrame for a frame whose checksum the last device on its way is to fill in: the sum of the bytes from start on,
 // offset bytes behind that, both from the beginning of the frame (PACKET_VNET_HDR, packet(7); virtio 1.2, 5.1.6).
 func SendUnfinished(h *lab.Host, iface string, frame []byte, start, offset uint16) error {
 	const needsChecksum, noSegments = 1, 0
 	header := []byte{needsChecksum, noSegments, 0, 0, 0, 0}
 	header = binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(header, start), offset)
-	return sendFrame(h, iface, slices.Concat(header, frame), func(fd int) error {
-		return os.NewSyscallError("setsockopt PACKET_VNET_HDR", unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1))
-	})
-}
-
-// sendFrame sends bytes through a packet socket once that is prepared.
-func sendFrame(h *lab.Host, iface string, frame []byte, prepare func(fd int) error) error {
-	f, err := packetSocket(h, iface, 0)
+	s, err := OpenFrameSender(h, iface)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.Name(), err)
-	}
-	var prepared error
-	err = raw.Control(func(fd uintptr) { prepared = prepare(int(fd)) })
-	if err = errors.Join(err, prepared, f.SetWriteDeadline(time.Now().Add(time.Minute))); err != nil {
-		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.Name(), err)
-	}
-	if _, err := f.Write(frame); err != nil {
-		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.Name(), err)
-	}
-	return nil
+	return errors.Join(s.Offload(), s.Send([][]byte{slices.Concat(header, frame)}), s.Close())
 }
 
 // SendIP sends packets, each from the IP header on, out of the pod's eth0 to its gateway, whatever their addresses:

@@ -19,7 +19,7 @@ import (
 const (
 	killsEnv     = "MARGAY_E2E_KILLS"
 	seedEnv      = "MARGAY_E2E_SEED"
-	defaultKills = 200
+	defaultKills = 80
 )
 
 // Killed at random moments, of its start as well as of its work, while policy changes, pods come and go, and traffic

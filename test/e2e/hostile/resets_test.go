@@ -45,7 +45,10 @@ func (s *scene) resetsCarryLittle(t *testing.T, to *lab.Pod, port uint16, begins
 
 	got := s.resetsAt(t, to.Host)
 	begin := time.Now()
+	tick := time.NewTicker(2 * time.Millisecond) // so that some seconds pass
+	defer tick.Stop()
 	for i := range uint32(1000) {
+		<-tick.C
 		send(t, s.m, frame(s.m, segment(s.m, to, port, 80, testutil.ACK, secret|2*i, secret|2*i)))
 	}
 	pause(never)

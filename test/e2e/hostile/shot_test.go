@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,18 @@ func (s *scene) expect(t *testing.T, what string, k token, want bool, at ...*wit
 	}
 	if got := s.arrives(k, limit, at); (got != nil) != want {
 		t.Errorf("%s: arrived: %v, want %v", what, got != nil, want)
+	}
+}
+
+// expectNone demands that none of the tokens arrives at any of the witnesses. All have been sent: one wait is for all of them.
+func (s *scene) expectNone(t *testing.T, sent map[token]string, at ...*witness) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), never)
+	defer cancel()
+	for k, what := range sent {
+		if w := s.tokens.await(ctx, k, at); w != nil {
+			t.Errorf("%s: arrived at %s", what, w.name)
+		}
 	}
 }
 
