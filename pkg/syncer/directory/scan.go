@@ -17,6 +17,12 @@ import (
 func (d *Source) scan(touched, unquiet map[string]bool, lost bool) syncer.Batch {
 	found := d.tree.walk()
 	paths := map[string]bool{}
+	for path := range d.catalog.files {
+		paths[path] = false
+	}
+	for _, path := range d.aside.paths() {
+		paths[path] = false
+	}
 	for path := range found.files {
 		paths[path] = lost || touched[path]
 	}
@@ -24,12 +30,6 @@ func (d *Source) scan(touched, unquiet map[string]bool, lost bool) syncer.Batch 
 		if isManifest(path) && !found.dirs[path] {
 			paths[path] = true
 		}
-	}
-	for path := range d.catalog.files {
-		paths[path] = paths[path]
-	}
-	for _, path := range d.aside.paths() {
-		paths[path] = paths[path]
 	}
 	return d.follow(found, paths, unquiet)
 }
