@@ -34,6 +34,7 @@ func TestPartsDoNotReferToWhatIsMadeOfThem(t *testing.T) {
 		{"pkg/compile/chains", []string{"checks", "judgement", "strays", "verdicts"}, []string{"static_addresses.go", "static_flows.go"}},
 		{"pkg/calc", []string{"policy", "profile", "policyTable", "tiers", "localIndex", "localGroup", "resolver", "dirty"}, []string{
 			"definitions.go", "rules.go", "setindex.go", "spending.go", "contents.go"}},
+		{"pkg/calc", []string{"Graph"}, []string{"endpoints.go", "enforcement.go", "local.go", "networksets.go", "policies.go", "relabel.go", "services.go"}},
 		{"pkg/calc", []string{"setIndex", "Graph", "builder", "policyTable"}, []string{
 			"backends.go", "endpointslices.go", "members.go", "nodes.go", "numbers.go", "owned.go", "selected.go", "sets.go"}},
 		{"pkg/calc", []string{"selectedSets", "serviceSets", "nodeSets", "ownedAddrs", "numberLimit"}, []string{"sets.go", "members.go"}},

@@ -2,7 +2,6 @@ package calc
 
 import (
 	"maps"
-	"net/netip"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -30,9 +29,9 @@ func (g *Graph) Flush() model.Changes {
 		g.owners.follow(in.routes.Routes)
 	}
 	g.updateHosted(in.endpoints, in.hosts)
-	g.awaitedTable.enforce(g, g.endpointTable.update(in.endpoints))
+	g.enforcement.follow(g.endpointTable.update(in.endpoints))
 	g.inherited.advance()
-	g.coverSources()
+	g.enforcement.coverSources()
 	g.sets.services.update(in.slices)
 	g.owners.shrink()
 	g.sets.selected.labels.Shrink()
@@ -62,48 +61,4 @@ func (g *Graph) Flush() model.Changes {
 	empty(&g.sets.repopulated) // new definitions were built with the ports that they have
 	g.dirty.reset()
 	return out
-}
-
-// enforce brings local endpoints up to date that may be enforced otherwise than before, but for those that wait.
-func (a *awaitedTable) enforce(g *Graph, affected map[model.EndpointID]struct{}) {
-	known := func(profile string) bool {
-		return g.profiles.Get(profile) != nil && !g.dirty.profiles[profile].isGone()
-	}
-	for _, id := range a.arrived(known) {
-		affected[id] = struct{}{}
-	}
-	for id := range affected {
-		ep := g.enforced(id)
-		if ep != nil {
-			g.inherited.renew(&ep.item) // policies apply to it by the labels by which rules find it
-		}
-		if a.hold(id, ep, g.local.endpoints[id] != nil, known) {
-			ep = nil
-		}
-		g.reconcileLocal(id, ep)
-	}
-}
-
-// coverSources has model.SetOwnedAddrs follow the further sources of local endpoints.
-func (g *Graph) coverSources() {
-	resourced := g.local.resourced
-	g.local.resourced = false
-	now, ok := g.sets.owned.follow(resourced, maps.Values(g.local.sources))
-	if !ok {
-		return
-	}
-	g.sets.owned.cover(now, func(yield func(netip.Addr) bool) {
-		for ep := range g.endpoints.All() {
-			for a := range ep.Value.spokenFor() {
-				if !yield(a) {
-					return
-				}
-			}
-		}
-		for p := range g.owners.reserved.all() {
-			if !yield(p.Addr()) {
-				return
-			}
-		}
-	})
 }

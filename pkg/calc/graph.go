@@ -7,7 +7,7 @@
 //	endpoints.go, endpoint.go  the endpoints of the cluster; contents.go and addrs.go: what is kept of each, of which there may
 //	                           be very many. Indexes of package labelindex know which selectors match them
 //	owners.go, interfaces.go   which endpoint each address and interface is, of those that claim it
-//	awaited.go                 pods that are not enforced until their Namespace is known
+//	enforcement.go             which endpoints of the node are enforced; awaited.go: those that wait until their Namespace is known
 //	services.go, networksets.go  the other objects that addresses belong to; turning.go: large network sets change in parts
 //	setindex.go, definitions.go  what rules refer to; its parts find the members of the sets:
 //	selected.go, nodes.go,     by selector and named port, of nodes, of Services, and of addresses that are no further
@@ -51,7 +51,8 @@ type Graph struct {
 	*serviceTable
 	*networkSetTable
 	*policyTable
-	inherited *relabelTable
+	inherited   *relabelTable
+	enforcement *enforcement
 }
 
 // An Option changes how a graph calculates.
@@ -80,6 +81,7 @@ func New(node string, options ...Option) *Graph {
 		policyTable:     newPolicyTable(sets),
 	}
 	g.inherited = &relabelTable{endpoints: endpoints, policies: g.policyTable, networkSets: g.networkSetTable}
+	g.enforcement = &enforcement{endpoints: endpoints, policies: g.policyTable, awaited: g.awaitedTable, inherited: g.inherited}
 	for _, o := range options {
 		o(g)
 	}

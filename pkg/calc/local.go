@@ -74,7 +74,7 @@ type localIndex struct {
 	endpoints map[model.EndpointID]*localEndpoint
 
 	sources   map[model.EndpointID][]netip.Prefix // further ones, of those that list any
-	resourced bool                                // sources have changed, see Graph.coverSources
+	resourced bool                                // sources have changed, see enforcement.coverSources
 }
 
 // localEndpoint is an endpoint of this node that is enforced.
@@ -92,36 +92,6 @@ func newLocalIndex(cluster *clusterIndex) *localIndex {
 		sources: map[model.EndpointID][]netip.Prefix{}}
 }
 
-// reconcileLocal brings one endpoint of the local index up to date; nil: it is not to be enforced.
-func (t *policyTable) reconcileLocal(id model.EndpointID, ep *endpoint) {
-	was := t.local.endpoints[id]
-	if ep == nil {
-		if was != nil {
-			t.local.setSources(id, nil)
-			delete(t.local.endpoints, id)
-			t.leaveLocal(was)
-		}
-		return
-	}
-	identity, addrs := ep.Group().Identity(), ep.Value.listAddrs()
-	t.local.setSources(id, ep.sources())
-	if was != nil && was.iface == ep.iface() && slices.Equal(was.addrs, addrs) && slices.Equal(was.sources, ep.sources()) &&
-		was.Group().Has(identity) && !was.Group().IsStale() {
-		return
-	}
-	now := &localEndpoint{iface: ep.iface(), addrs: addrs, sources: ep.sources()}
-	now.Value = id
-	t.local.endpoints[id] = now
-	if t.local.labels.Join(&now.localItem, identity) {
-		t.regroup(now.Group())
-	}
-	if was != nil {
-		now.desired, now.applied = was.desired, was.applied
-		t.leaveLocal(was)
-	}
-	t.dirty.endpoints[id] = struct{}{}
-}
-
 // setSources notes the further sources of a local endpoint.
 func (x *localIndex) setSources(id model.EndpointID, now []netip.Prefix) {
 	if slices.Equal(x.sources[id], now) {
@@ -130,18 +100,6 @@ func (x *localIndex) setSources(id model.EndpointID, now []netip.Prefix) {
 	x.resourced = true
 	if delete(x.sources, id); len(now) > 0 {
 		x.sources[id] = now
-	}
-}
-
-func (t *policyTable) leaveLocal(was *localEndpoint) {
-	if was.applied {
-		t.dirty.endpoints[was.Value] = struct{}{}
-	} else {
-		delete(t.dirty.endpoints, was.Value) // no flush has said that it is there
-	}
-	t.local.labels.Leave(&was.localItem)
-	if was.Group().IsEmpty() {
-		t.regroup(was.Group())
 	}
 }
 
