@@ -42,6 +42,8 @@ type Flush struct {
 	Changes model.Changes
 	Took    time.Duration
 	First   bool // nothing is enforced before it
+
+	IsPostponed func(model.PolicyKey) bool // whether a policy that has come waits for a later flush; for observers, while they observe
 }
 
 // Attempt is one attempt to enforce the desired state. It is successful even if single endpoints are held back.

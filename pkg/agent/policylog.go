@@ -25,6 +25,7 @@ type policyLog struct {
 	log *slog.Logger
 
 	noted   map[model.PolicyKey]bool                   // updated since the last flush
+	later   map[model.PolicyKey]bool                   // updated before that, and postponed
 	local   map[model.EndpointID]*model.EndpointPolicy // as of the last flush
 	pending map[model.PolicyKey]*policyChange          // flushed and not enforced; bounded, since nothing may be enforced for long
 	crowded bool                                       // there were more than pending has room for
@@ -44,7 +45,7 @@ type policyChange struct {
 }
 
 func newPolicyLog(log *slog.Logger) *policyLog {
-	return &policyLog{log: log, noted: map[model.PolicyKey]bool{}, local: map[model.EndpointID]*model.EndpointPolicy{},
+	return &policyLog{log: log, noted: map[model.PolicyKey]bool{}, later: map[model.PolicyKey]bool{}, local: map[model.EndpointID]*model.EndpointPolicy{},
 		pending: map[model.PolicyKey]*policyChange{}, bySpace: map[string]int{}}
 }
 
@@ -53,6 +54,7 @@ func (p *policyLog) Observe(o Outcome) {
 	p.note(o.Batch.Policies)
 	if o.Flush != nil {
 		p.flushed(o.Flush.Changes, o.Flush.First, o.Started)
+		p.forget(o.Flush.IsPostponed)
 	}
 	if o.Apply != nil && o.Apply.Err == nil {
 		p.enforced(o.Ended)
@@ -73,7 +75,7 @@ func (p *policyLog) note(keys []model.PolicyKey) {
 
 // flushed records what the updates came to. With silent, as for the first snapshot, nothing is said of it.
 func (p *policyLog) flushed(changes model.Changes, silent bool, now time.Time) {
-	if len(p.noted) > 0 && !silent {
+	if len(p.noted)+len(p.later) > 0 && !silent {
 		left := mostCompared
 		for id, after := range changes.Endpoints {
 			left -= p.compare(id, p.local[id], after, left)
@@ -87,6 +89,16 @@ func (p *policyLog) flushed(changes model.Changes, silent bool, now time.Time) {
 			delete(p.local, id)
 		} else {
 			p.local[id] = policy
+		}
+	}
+}
+
+// forget ends what a flush has followed: the updates since the one before, but for those that it has postponed.
+func (p *policyLog) forget(isPostponed func(model.PolicyKey) bool) {
+	maps.DeleteFunc(p.later, func(key model.PolicyKey, _ bool) bool { return !isPostponed(key) })
+	for key := range p.noted {
+		if len(p.later) < mostNotedPolicy && isPostponed(key) {
+			p.later[key] = true
 		}
 	}
 	clear(p.noted)
@@ -104,7 +116,7 @@ func (p *policyLog) compare(id model.EndpointID, was, is *model.EndpointPolicy, 
 		noted := map[model.PolicyKey][2]*model.PolicyRules{}
 		for i, list := range [][]*model.PolicyRules{before, after} {
 			for _, r := range list {
-				if p.noted[r.Key] {
+				if p.noted[r.Key] || p.later[r.Key] {
 					both := noted[r.Key]
 					both[i] = r
 					noted[r.Key] = both

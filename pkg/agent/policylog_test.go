@@ -14,6 +14,7 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
+	"github.com/margay-project/margay/pkg/syncer"
 )
 
 // isolating is a policy of the namespace for all its pods, with a number of rules that allow everything.
@@ -92,6 +93,45 @@ func TestAPolicyChangeIsLoggedOnceItIsEnforced(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		r.wantPolicyLogged(t, `policy is fully enforced again"`, `policy added" policy="NetworkPolicy t/db" endpoints=1`)
+	})
+}
+
+// A policy that comes with new labels of its Namespace waits in the graph until all pods have these. It is logged when it takes effect, and
+// policies that have not changed are not.
+func TestAPolicyThatWaitsForLabelsIsLogged(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		space := func(team string) model.ProfileUpdate {
+			return model.ProfileUpdate{Name: model.NamespaceProfile("t"), Profile: &model.Profile{Labels: map[string]string{"pcns.team": team}}}
+		}
+		team := isolating(t, "t", "team", 1)
+		team.Policy.Selector = selector.Equal("pcns.team", "b")
+		updates := []model.Update{space("a"), team, isolating(t, "t", "stays", 1)}
+		for i := range 3 * syncer.MostAddresses {
+			p := inSpace(i)
+			p.Endpoint.Profiles = []string{model.NamespaceProfile("t")}
+			if i > 0 {
+				p.Endpoint.Node = "another"
+			}
+			updates = append(updates, p)
+		}
+		r.put(updates...)
+		r.store.Sync()
+		synctest.Wait()
+		r.policyLogged()
+		r.passes.take()
+		db := isolating(t, "t", "db", 1)
+		r.put(space("b"), db)
+		passes := r.passes.take()
+		if first := passes[0]; !slices.Contains(first.Batch.Policies, db.Key) || len(first.Flush.Changes.Endpoints) != 1 {
+			t.Errorf("the first of %d passes has policies %v and changes %d endpoints", len(passes), first.Batch.Policies, len(first.Flush.Changes.Endpoints))
+		}
+		if ep := passes[0].Flush.Changes.Endpoints[podID(0)]; ep == nil || len(ep.Ingress.Tiers) != 1 || len(ep.Ingress.Tiers[0].Policies) != 2 {
+			t.Errorf("with the first pass the pod has %+v: want the two policies of before, since the third waits", ep)
+		}
+		r.wantPolicyLogged(t, `policy added" policy="NetworkPolicy t/db" endpoints=1`)
+		r.put(pod(1)) // of another Namespace from now on
+		r.put(space("a"))
+		r.wantPolicyLogged(t) // no policy has changed
 	})
 }
 

@@ -52,6 +52,13 @@ func (g *Graph) Turning() map[string]bool {
 	return namespaces
 }
 
+// IsPostponed reports whether the last Flush has left a policy that was applied for a later one: labels that pods of its namespace inherit are being
+// changed in parts, and it is written for the new ones.
+func (g *Graph) IsPostponed(key model.PolicyKey) bool {
+	_, is := g.pending.policies[key]
+	return is
+}
+
 // HasMore reports whether the next Flush has something to do without any update, though Turning names no namespace: there may be room now for
 // what is left out of sets, or members of sets leave later than others come. Nothing newer need wait for it.
 func (t *networkSetTable) HasMore() bool {
