@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -69,12 +70,23 @@ type header struct {
 		Name      string `json:"name"`
 		Namespace string `json:"namespace"`
 	} `json:"metadata"`
+	twice string // the path of the first of these fields that is written twice; empty: none is
+}
+
+// readHeader reads them. Fields that were read before an error are set, and may be all that names the object.
+func readHeader(text []byte) (h header, err error) {
+	odd, err := kjson.UnmarshalStrict(text, &h, kjson.DisallowDuplicateFields)
+	for _, e := range odd {
+		var at kjson.FieldError
+		if h.twice == "" && errors.As(e, &at) {
+			h.twice = at.FieldPath()
+		}
+	}
+	return h, err
 }
 
 func (src source) read() []Document {
-	var h header
-	// Fields that were read before an error are set, and may be all that names the object.
-	err := kjson.UnmarshalCaseSensitivePreserveInts(src.json, &h)
+	h, err := readHeader(src.json)
 	if err == nil && src.table.isList(h) {
 		return src.unfold(h)
 	}
@@ -96,12 +108,28 @@ func (src source) object(h header, headerErr error) Document {
 		return broken(ref, Rejected, "not an object: it has no %s", missing(h))
 	}
 	reader := src.table.find(h.APIVersion, h.Kind)
+	if h.twice != "" && (reader != nil || !strings.HasPrefix(h.twice, "metadata.")) {
+		return src.ambiguous(h.twice)
+	}
 	if reader == nil {
 		return src.finish(src.table.unread(ref, h))
 	}
 	ref.Namespace = reader.namespace(h.Metadata.Namespace)
 	updates, problems, ok := reader.Read(src.json, ref)
 	return src.finish(Document{Ref: ref, Updates: updates, Problems: problems, OK: ok})
+}
+
+// ambiguous is a text of which it is not known which object it is, since a field that decides that is written twice: as when there is no line
+// "---" between two objects. Like any text that cannot be read, it names none.
+func (src source) ambiguous(twice string) Document {
+	ref := Ref{File: src.file, Line: src.line}
+	text := "field is written twice, so it is not known which object is meant"
+	if !strings.Contains(twice, ".") {
+		text += ": is a line \"---\" missing between two?"
+	}
+	rep := Report{ref: ref}
+	rep.Add(Rejected, twice, "%s", text)
+	return src.finish(Document{Ref: ref, Problems: rep.Done()})
 }
 
 func missing(h header) string {
@@ -168,8 +196,7 @@ func (src source) item(i int, text []byte, h header) Document {
 			item.root, item.line = child(items, fmt.Sprintf("[%d]", i))
 		}
 	}
-	var ih header
-	err := kjson.UnmarshalCaseSensitivePreserveInts(text, &ih)
+	ih, err := readHeader(text)
 	if h.Kind != "List" && ih.Kind == "" && ih.APIVersion == "" {
 		ih.Kind, ih.APIVersion = strings.TrimSuffix(h.Kind, "List"), h.APIVersion
 	}

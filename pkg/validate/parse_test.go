@@ -247,9 +247,45 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 			[]string{"dir/a.yaml:1: Pod default/p true"},
 		},
 		"a field written twice": {
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {}\nspec: {}\n",
+			[]string{"dir/a.yaml:1: Pod default/p false", "  dir/a.yaml:5: Pod default/p: rejected: spec: field is written twice"},
+		},
+		"a name written twice": {
 			"apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n  name: q\n",
-			[]string{"dir/a.yaml:1: Pod default/q false",
-				"  dir/a.yaml:5: Pod default/q: rejected: metadata.name: field is written twice"},
+			[]string{"dir/a.yaml:1 false",
+				"  dir/a.yaml:5: rejected: metadata.name: field is written twice, so it is not known which object is meant"},
+		},
+		"a name written twice, of a kind that is not read": {
+			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a, name: b}\n",
+			[]string{"dir/a.yaml:1: Deployment b false", "  dir/a.yaml:1: Deployment b: warning: apps/v1 Deployment is not a kind Margay reads"},
+		},
+		"no line between a policy and an object of a kind that is not read": {
+			"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {podSelector: {}}\n" +
+				"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: b}\n",
+			[]string{"dir/a.yaml:1 false",
+				"  dir/a.yaml:5: rejected: apiVersion: field is written twice, so it is not known which object is meant: is a line \"---\" missing between two?"},
+		},
+		"no line between two objects in JSON": {
+			`{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "a"}, "kind": "Namespace", "metadata": {"name": "b"}}`,
+			[]string{"dir/a.yaml:1 false",
+				"  dir/a.yaml:1: rejected: kind: field is written twice, so it is not known which object is meant: is a line \"---\" missing between two?"},
+		},
+		"two objects in one item of a List": {
+			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n" +
+				"- apiVersion: v1\n  kind: Namespace\n  metadata: {name: b}\n  metadata: {name: c}\n",
+			[]string{"dir/a.yaml:4: Namespace a true", "dir/a.yaml:5 false",
+				"  dir/a.yaml:8: rejected: metadata: field is written twice, so it is not known which object is meant: is a line \"---\" missing between two?"},
+		},
+		"items written twice": {
+			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\nitems: []\n",
+			[]string{"dir/a.yaml:1: List false", "  dir/a.yaml:5: List: rejected: items: field is written twice"},
+		},
+		"lists without items": {
+			"apiVersion: v1\nkind: List\nmetadata: {resourceVersion: \"\"}\nitems: []\n---\n" +
+				"{\"apiVersion\": \"v1\", \"items\": [], \"kind\": \"List\", \"metadata\": {\"resourceVersion\": \"\"}}\n---\n" +
+				"apiVersion: v1\nkind: List\nitems:\n---\n" +
+				"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicyList\nmetadata: {}\nitems: []\n",
+			nil,
 		},
 	}
 	for name, tt := range tests {

@@ -118,6 +118,43 @@ func TestAnEmptiedFileThatIsRemovedIsMeant(t *testing.T) {
 	})
 }
 
+// Somebody removes the line "---" between two objects. The text is one object then, of which it is not known which, and the last of its values
+// would count: another object of the file, or one of a kind that is not read.
+func TestDirectoryKeepsObjectsThatAreNotSeparatedAnyMore(t *testing.T) {
+	others := map[string]string{
+		"another object":                   strings.TrimPrefix(namespace("two", "2"), "---\n"),
+		"an object of a kind not read":     "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: two}\n",
+		"a policy of a kind not read":      "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: two}\n",
+		"a list":                           "apiVersion: v1\nkind: List\nitems: []\n",
+		"another name for the same object": "metadata: {name: two}\n",
+	}
+	for name, text := range others {
+		t.Run(name, func(t *testing.T) {
+			unwatched(t, func(t *testing.T, w *watched) {
+				a := w.path("a.yaml")
+				writeFile(t, a, namespace("one", "1")+namespace("two", "1"))
+				w.after(moment, "written", "", "one", "1", "two", "1")
+				writeFile(t, a, namespace("one", "2")+text)
+				w.after(2*believedAfter, "joined", "field is written twice", "one", "1", "two", "1")
+				writeFile(t, a, namespace("one", "3")+namespace("two", "3"))
+				w.after(moment, "mended", "", "one", "3", "two", "3")
+			})
+		})
+	}
+}
+
+// A List without items says that there is nothing, as a comment does.
+func TestAnEmptyListDeletesWhatItHeld(t *testing.T) {
+	unwatched(t, func(t *testing.T, w *watched) {
+		a := w.path("a.yaml")
+		writeFile(t, a, "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata: {name: one, labels: {v: \"1\"}}\n")
+		w.after(moment, "written", "", "one", "1")
+		writeFile(t, a, "apiVersion: v1\nkind: List\nitems: []\n")
+		w.after(believedAfter-moment, "emptied", "", "one", "1")
+		w.after(2*moment, "a second later", "")
+	})
+}
+
 func TestAFileThatNeverHeldAnythingIsSaidToBeEmpty(t *testing.T) {
 	unwatched(t, func(t *testing.T, w *watched) {
 		writeFile(t, w.path("a.yaml"), "")
