@@ -1,6 +1,7 @@
 package ipsets_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"runtime"
@@ -129,6 +130,25 @@ func TestAHundredThousandEntries(t *testing.T) {
 		if h.Memory/n > 200 || own > 200 {
 			t.Errorf("%d bytes of the kernel's and %d of the process' memory an entry", h.Memory/n, own)
 		}
+	}
+}
+
+// The dataplane compares sets all the time, as many as one percent of a CPU allows.
+func BenchmarkDiffers(b *testing.B) {
+	inNamespace(b)
+	k := openKernel(b)
+	for _, n := range []int{10, 1000, 1 << 13} {
+		s := ensure(b, k, ipsets.Spec{Name: fmt.Sprint("mgy-", n), Type: ipsets.Net, Family: ipsets.IPv4, MaxEntries: 1 << 20})
+		changes := make([]ipsets.Change, n)
+		for i := range changes {
+			changes[i] = put(ipsets.Key{Prefix: host(ipsets.IPv4, i)}, uint32(i%8000)+1)
+		}
+		apply(b, s, changes...)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				differs(b, s, false)
+			}
+		})
 	}
 }
 

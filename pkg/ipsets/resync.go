@@ -26,8 +26,8 @@ func (r Repairs) Len() int {
 }
 
 // Glance reports whether the set in the kernel is the one that was made, with as many entries as were left. It costs some 2 % of
-// Compare's time (the kernel walks its buckets), so it can run often and finds soon that a set was flushed, is gone, or that another
-// one has its name. It does not see altered entries; Compare reads all entries.
+// Differs' time (the kernel walks its buckets), so it can run often and finds soon that a set was flushed, is gone, or that another
+// one has its name. It does not see altered entries; Differs reads all entries.
 func (s *Set) Glance() (same bool, err error) {
 	h, err := s.kernel.Header(s.spec.Name)
 	if errors.Is(err, ErrNoSet) {
@@ -36,10 +36,17 @@ func (s *Set) Glance() (same bool, err error) {
 	return err == nil && s.spec.made(h) && int(h.Entries) == len(s.held), err
 }
 
-// Compare reads the set back and returns how it differs from what was written. It changes nothing in the kernel.
-func (s *Set) Compare() (Repairs, error) {
+// Differs reads the set back, and reports whether others have altered it. It changes nothing in the kernel. It finds what Glance does not see: entries with other marks, and some
+// in place of others. While it is not known how a write of the Set's own has ended, it reads nothing: then a difference need not be theirs.
+func (s *Set) Differs() (bool, error) {
+	if s.unsure {
+		return false, nil
+	}
 	repairs, _, err := s.compare()
-	return repairs, err
+	if errors.Is(err, ErrNoSet) {
+		return true, nil
+	}
+	return err == nil && repairs.Len() > 0, err
 }
 
 // Resync reads the set back and repairs what others changed. A set that is not there any more is created, and one that Margay has not

@@ -87,13 +87,8 @@ func TestDamageIsFoundAndRepaired(t *testing.T) {
 		apply(t, s, put(key("0.0.0.0/0"), 1), put(key("10.0.0.0/8"), 2), put(key("10.1.0.0/16"), 3))
 		before := list(t, k, s.Spec())
 		write(t, k, s.Spec(), remove(key("10.0.0.0/8")), put(key("10.1.0.0/16"), 9), put(key("10.7.0.0/17"), 9), remove(key("240.0.0.0/16")), put(key("128.0.0.0/1"), 8))
+		differs(t, s, true)
 		damage := ipsets.Repairs{Missing: 2, Changed: 2, Foreign: 1}
-		for what, find := range map[string]func() (ipsets.Repairs, error){"compare": s.Compare} {
-			got, err := find()
-			if got.Example = ""; err != nil || got != damage {
-				t.Errorf("%s: %+v, %v", what, got, err)
-			}
-		}
 		got := resync(t, s)
 		if got.Example = ""; got != damage {
 			t.Errorf("resync: %+v", got)
@@ -104,6 +99,15 @@ func TestDamageIsFoundAndRepaired(t *testing.T) {
 			t.Errorf("again: %+v", r)
 		}
 		glance(t, s, true)
+		differs(t, s, false)
+		write(t, k, s.Spec(), put(key("10.0.0.0/8"), 7))
+		glance(t, s, true)
+		differs(t, s, true)
+		resync(t, s)
+		write(t, k, s.Spec(), remove(key("10.1.0.0/16")), put(key("10.2.0.0/16"), 3))
+		glance(t, s, true)
+		differs(t, s, true)
+		resync(t, s)
 		write(t, k, s.Spec(), remove(key("10.0.0.0/8")))
 		glance(t, s, false)
 		resync(t, s)
@@ -111,6 +115,7 @@ func TestDamageIsFoundAndRepaired(t *testing.T) {
 			t.Fatal(err)
 		}
 		glance(t, s, false)
+		differs(t, s, true)
 		if _, err := s.Apply([]ipsets.Change{put(key("10.2.0.0/16"), 4)}); !errors.Is(err, ipsets.ErrNoSet) {
 			t.Errorf("no set: %v", err)
 		}
@@ -125,6 +130,13 @@ func glance(t testing.TB, s *ipsets.Set, want bool) {
 	t.Helper()
 	if same, err := s.Glance(); same != want || err != nil {
 		t.Errorf("%t, %v; want %t", same, err, want)
+	}
+}
+
+func differs(t testing.TB, s *ipsets.Set, want bool) {
+	t.Helper()
+	if does, err := s.Differs(); does != want || err != nil {
+		t.Errorf("%t, %v; want %t", does, err, want)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestEmptiedSetsAreRepairedSoon(t *testing.T) {
 }
 
 // Somebody gives the name of a set of ours to a former copy of it, which has as many entries: one in which the server has the slot of a pod
-// without policy. Somebody else deletes our chains and then our sets.
+// without policy. Somebody else gives the entry of our set that slot, and another one deletes our chains and then our sets.
 func TestSetsAreSwappedAndDeletedUnderTraffic(t *testing.T) {
 	testutil.RequireCommand(t, "ipset")
 	forBackends(t, func(t *testing.T, flags ...string) {
@@ -69,6 +69,18 @@ func TestSetsAreSwappedAndDeletedUnderTraffic(t *testing.T) {
 			if list, err := run("", "ipset", "list", "-n"); err != nil || strings.Contains(list, "-new") {
 				t.Errorf("after the repair there are the sets %s%v", list, err)
 			}
+		})
+		t.Run("altered", func(t *testing.T) {
+			var entries strings.Builder // of the server, as they were
+			for line := range strings.Lines(former) {
+				if strings.HasPrefix(line, "add ") && strings.Contains(line, server.Addr4().String()) {
+					entries.WriteString(line)
+				}
+			}
+			testMeddling(t, c, servers, client, false, func() error {
+				_, err := run(entries.String(), "ipset", "restore", "-exist")
+				return err
+			})
 		})
 		t.Run("deleted", func(t *testing.T) {
 			testMeddling(t, c, servers, client, false, func() error {

@@ -181,8 +181,8 @@ func (d *IPTables) Interfaces() map[string]uint32 {
 }
 
 // Sweep checks every lookEvery whether others have written to the tables; one check costs microseconds. Every setsEvery-th check
-// includes the sets, which costs some 2 ms with 100,000 addresses, and every flowsEvery-th the routes to
-// further sources.
+// includes the sets, which costs some 2 ms with 100,000 addresses, and the entries of some (mostCompared). Every flowsEvery-th includes the
+// routes to further sources.
 const (
 	lookEvery  = 250 * time.Millisecond
 	setsEvery  = 2

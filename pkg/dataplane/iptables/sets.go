@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/ipsets"
@@ -42,7 +43,17 @@ type sets struct {
 	kernel ipsets.Kernel
 	of     map[uint8]familySets
 	listed []*ipsets.Set // of further sources
+	turn   int           // of the set that was compared last between repairs
+	rest   time.Time     // until when none is
 }
+
+// Between repairs the entries of a set are compared while the loop waits, 1 to 2 µs for each. So that is done in sets of up to mostCompared
+// entries, in each look with the next ones for some comparedFor, and for one part of comparedShare of the time.
+const (
+	mostCompared  = 1 << 13
+	comparedFor   = 5 * time.Millisecond
+	comparedShare = 100
+)
 
 func newSets(kernel ipsets.Kernel, worlds map[uint8]chains.Names) *sets {
 	s := &sets{kernel: kernel, of: map[uint8]familySets{}}
@@ -115,14 +126,33 @@ func (s *sets) repair(log *slog.Logger) (repaired int, err error) {
 	return repaired, errors.Join(errs...)
 }
 
-// touched reports whether others have added or removed entries, or a whole set.
+// touched reports whether others have added or removed entries, or a whole set, or altered entries of one whose turn it is.
 func (s *sets) touched() (bool, error) {
 	for _, set := range s.all() {
 		if same, err := set.Glance(); !same || err != nil {
 			return !same, err
 		}
 	}
-	return false, nil
+	return s.altered()
+}
+
+// altered reports whether others have altered entries of the sets whose turn it is. The kernel shows nothing of that without listing them.
+func (s *sets) altered() (found bool, err error) {
+	began := time.Now()
+	if began.Before(s.rest) {
+		return false, nil
+	}
+	all := s.all()
+	took := time.Duration(0)
+	for i := 0; i < len(all) && !found && err == nil && took < comparedFor; i++ {
+		s.turn = (s.turn + 1) % len(all)
+		if set := all[s.turn]; set.Len() <= mostCompared {
+			found, err = set.Differs()
+		}
+		took = time.Since(began)
+	}
+	s.rest = began.Add(comparedShare * took)
+	return found, err
 }
 
 // destroySets removes all sets of a world of each IP version. No rule may refer to them, and no packet may be left in a rule that
