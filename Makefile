@@ -31,7 +31,7 @@ test-iptables: test-legacy-agents test-legacy-attacks test-nft-agents test-nft-a
 
 test-legacy-agents: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_KILLS=40 MARGAY_E2E_CORPUS_EACH=3 \
-		$(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALarge|FurtherSource|Corpus|DatastoreGone|BadInput|Transfers|Rearranged|OnePort|CleanupLoses|ABadWire|APrefixOf'
+		$(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALarge|FurtherSource|Corpus|DatastoreGone|BadInput|Transfers|Rearranged|OnePort|CleanupLoses|ABadWire|APrefixOf|AWrongPrefix'
 
 test-legacy-attacks: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 30m ./test/e2e/hostile -run '$(HOSTILE)'

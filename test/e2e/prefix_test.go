@@ -60,7 +60,6 @@ func TestInterfacesClosedUnderAWrongPrefixOpenOnceItIsCorrected(t *testing.T) {
 // An agent that is started with a wrong prefix changes nothing about pods that are enforced: neither are they opened, nor do they lose what policy
 // allows. It says what is wrong, and the one after it goes on.
 func TestAWrongPrefixLeavesEnforcedPodsAsTheyAre(t *testing.T) {
-	testcluster.NeedsBPF(t, "programs on an interface stay there")
 	c := newCluster(t, oneNode)
 	agent := c.Agent(0)
 	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
@@ -72,6 +71,9 @@ func TestAWrongPrefixLeavesEnforcedPodsAsTheyAre(t *testing.T) {
 		t.Helper()
 		c.Reach(client.Host, server.Host, openPort, true)
 		c.Reach(client.Host, server.Host, closedPort, false)
+		if testcluster.IPTables() {
+			return // there are no programs on interfaces
+		}
 		for _, p := range []*lab.Pod{client, server} {
 			if n := attached(t, agent, p); n != 2 {
 				t.Errorf("%d programs are on the interface of %s", n, p.Name())
@@ -109,4 +111,35 @@ func TestAWrongPrefixLeavesEnforcedPodsAsTheyAre(t *testing.T) {
 	c.AwaitEndpoint(late)
 	c.Reach(late.Host, server.Host, openPort, true)
 	c.Reach(late.Host, server.Host, closedPort, false)
+}
+
+// The agent before may have had the other dataplane. What that one enforces stays, too.
+func TestAWrongPrefixLeavesPodsOfTheOtherDataplaneAsTheyAre(t *testing.T) {
+	for _, order := range [][2]string{{"iptables", "bpf"}, {"bpf", "iptables"}} {
+		t.Run(order[0], func(t *testing.T) {
+			c := newCluster(t, oneNode, "--dataplane", order[0])
+			agent := c.Agent(0)
+			client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+			c.Policy("server", onlyOpen)
+			c.AwaitPolicies(server, 1, 0)
+			c.Serve(server.Host, openPort)
+			c.Serve(server.Host, closedPort)
+			flags := agent.Flags
+			agent.Terminate()
+			agent.Flags = append(flags[:len(flags):len(flags)], "--dataplane", order[1], "--interface-prefix", "veth")
+			agent.Launch()
+			testutil.WaitFor(t, 2*soon, "the agent to say what is wrong", func() bool {
+				a, err := agent.Ask("status")
+				return err == nil && a.Status != nil && strings.Contains(a.Status.Error, `with another prefix than "veth"`)
+			})
+			c.Reach(client.Host, server.Host, openPort, true)
+			c.Reach(client.Host, server.Host, closedPort, false)
+			agent.Terminate()
+			agent.Flags = append(flags[:len(flags):len(flags)], "--dataplane", order[1])
+			agent.Start()
+			c.AwaitPolicies(server, 1, 0)
+			c.Reach(client.Host, server.Host, openPort, true)
+			c.Reach(client.Host, server.Host, closedPort, false)
+		})
+	}
 }

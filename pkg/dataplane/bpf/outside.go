@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/dataplane"
 )
 
 // outside are the interfaces to which an agent with another prefix has attached programs: under the present prefix they are no workload
@@ -39,8 +39,7 @@ func (o *outside) check() error {
 	if o.free = len(names) == 0; o.free {
 		return nil
 	}
-	return fmt.Errorf("nothing is changed, since an agent with another prefix than %q %s policy on interfaces of pods (%s): is interface-prefix right? "+
-		"If it is, move these pods to other nodes, or remove what was left with margay cleanup", o.prefix, does, fewNames(names))
+	return dataplane.OtherPrefix(o.prefix, does, names)
 }
 
 // open detaches the programs from those that are closed. Call it once the guard has the present prefix. Without it, only margay cleanup would detach
@@ -63,7 +62,7 @@ func (o *outside) open() error {
 		names = append(names, name)
 	}
 	if len(names) > 0 {
-		o.kernel.log.Warn("opened interfaces that an agent with another prefix had closed", "interfaces", fewNames(names), "prefix", o.prefix)
+		o.kernel.log.Warn("opened interfaces that an agent with another prefix had closed", "interfaces", dataplane.FewNames(names), "prefix", o.prefix)
 	}
 	err = errors.Join(errs...)
 	o.opened = err == nil
@@ -74,14 +73,4 @@ func (o *outside) open() error {
 func (k *kernel) isReady(ifindex uint32) bool {
 	e, ok := k.endpoints.Get(ifindex)
 	return ok && e.Flags&bpf.EPReady != 0
-}
-
-// fewNames lists names in order, the first of them if there are many.
-func fewNames(names []string) string {
-	const most = 5
-	slices.Sort(names)
-	if more := len(names) - most; more > 0 {
-		names = append(names[:most:most], fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(names, ", ")
 }

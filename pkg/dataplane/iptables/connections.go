@@ -54,13 +54,7 @@ func readWorlds(worlds []*inForce, sets ipsets.Kernel) (*Enforced, error) {
 				number, _ := found.generation(family, marks)
 				e.of[family] = judgement{marks, number}
 			}
-			own := newSets(sets, map[uint8]chains.Names{family: names}).of[family].own
-			err := sets.List(own.Spec(), func(entry ipsets.Entry) {
-				if !entry.IsAnchor() {
-					e.Locals[entry.Prefix.Addr()] = entry.Interface
-				}
-			})
-			if err != nil {
+			if err := listLocals(sets, family, names, func(a netip.Addr, iface string) { e.Locals[a] = iface }); err != nil {
 				return nil, err
 			}
 			listed, err := found.listed(family, sets)
@@ -72,6 +66,16 @@ func readWorlds(worlds []*inForce, sets ipsets.Kernel) (*Enforced, error) {
 	}
 	e.Listed = further.Sorted(e.Listed)
 	return e, nil
+}
+
+// listLocals passes the addresses of the endpoints that are open in a world, with their interfaces.
+func listLocals(sets ipsets.Kernel, family uint8, names chains.Names, each func(a netip.Addr, iface string)) error {
+	own := newSets(sets, map[uint8]chains.Names{family: names}).of[family].own
+	return sets.List(own.Spec(), func(entry ipsets.Entry) {
+		if !entry.IsAnchor() {
+			each(entry.Prefix.Addr(), entry.Interface)
+		}
+	})
 }
 
 // listed returns the further sources of one IP version that the chains in force know.

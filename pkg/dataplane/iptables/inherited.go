@@ -12,6 +12,8 @@ type inherited struct {
 	there  map[string]uint32 // the interfaces as of the last answer; nil: there is none
 	ready  map[string]bool   // that answer
 	failed bool              // the last attempt; the log has it
+
+	allInside bool // no open endpoint is on an interface outside of the prefix, or was when this agent began to write
 }
 
 // inherit notes the worlds in force when this one was begun.

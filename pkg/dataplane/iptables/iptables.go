@@ -105,6 +105,9 @@ var _ dataplane.Dataplane = (*IPTables)(nil)
 func (d *IPTables) Apply(ctx context.Context, ch model.Changes) error {
 	s := d.state
 	s.plans.Enqueue(ch)
+	if err := s.world.inherited.inside(s.config.InterfacePrefix, &d.kernel); err != nil {
+		return err
+	}
 	var errs []error
 	if d.resync {
 		errs = append(errs, d.repair(ctx))

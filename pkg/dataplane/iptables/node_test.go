@@ -31,6 +31,7 @@ type fakeNode struct {
 	addrs  []netip.Addr // the node's own
 	keep   bool         // existing connections
 	mask   uint32       // of marks; 0: the default
+	prefix string       // of workload interfaces; "": the default
 	routes []further.Route
 	beside bool                  // marks are replaced while the test goes on; else apply waits for that
 	former map[netip.Addr]string // owners by another dataplane; nil: there is none
@@ -109,6 +110,9 @@ func (n *fakeNode) open(t *testing.T) {
 	tools := n.tables.Tools(iptables.Legacy)
 	config := dataplane.Defaults()
 	config.KeepExisting = n.keep
+	if n.prefix != "" {
+		config.InterfacePrefix = n.prefix
+	}
 	if n.mask != 0 {
 		config.IptablesMarkMask = n.mask
 	}
