@@ -18,13 +18,14 @@ type world struct {
 	parents    map[string]map[string]string
 	items      map[int]*testItem
 	identities map[int]Identity
+	inherited  map[int]map[string]inherited // by item, and by parent
 	selections map[string]*testSelection
 	matches    map[string]map[int]bool // items by selector, as the returned changes have it
 }
 
 func newWorld(inherit func(string) map[string]string) *world {
 	return &world{index: New[int, int](inherit), parents: map[string]map[string]string{}, items: map[int]*testItem{},
-		identities: map[int]Identity{}, selections: map[string]*testSelection{}, matches: map[string]map[int]bool{}}
+		identities: map[int]Identity{}, inherited: map[int]map[string]inherited{}, selections: map[string]*testSelection{}, matches: map[string]map[int]bool{}}
 }
 
 // labelsOf are the labels of an item by definition: its own, then those of its parents in order.
@@ -34,7 +35,7 @@ func (w *world) labelsOf(number int) map[string]string {
 		labels = map[string]string{}
 	}
 	for _, p := range w.identities[number].Parents {
-		for name, value := range w.parents[p] {
+		for name, value := range w.inherited[number][p].labels {
 			if _, ok := labels[name]; !ok {
 				labels[name] = value
 			}
@@ -69,6 +70,7 @@ func (w *world) check(t *rapid.T) {
 		}
 	}
 	w.checkGroups(t)
+	w.checkChildren(t)
 	for number, it := range w.items {
 		var got, want []string
 		for s := range it.Group().Selections() {
@@ -93,6 +95,11 @@ func (w *world) checkGroups(t *rapid.T) {
 	for number, it := range w.items {
 		id := w.identities[number]
 		key := fmt.Sprint(id.Labels, id.Parents, id.Ports)
+		if got := it.Group().IsStale(); got != w.isStale(number) {
+			t.Fatalf("item %d inherits labels of before: %v", number, got)
+		} else if got { // beside those with the present labels, and with others of before
+			continue
+		}
 		if g := groups[key]; g != nil && g != it.Group() {
 			t.Fatalf("item %d is in another group than one like it: %s", number, key)
 		}
@@ -111,11 +118,13 @@ func (w *world) leave(number int) {
 	}
 	delete(w.items, number)
 	delete(w.identities, number)
+	delete(w.inherited, number)
 }
 
 func (w *world) join(number int, id Identity) {
 	it := &testItem{Value: number}
 	w.items[number], w.identities[number] = it, id
+	w.inherit(number)
 	w.index.Join(it, id)
 	for s := range it.Group().Selections() {
 		w.matches[s.Selector().String()][number] = true
@@ -147,6 +156,11 @@ func (w *world) add(t *rapid.T, text string) {
 
 func (w *world) setParent(name string, labels map[string]string) {
 	w.parents[name] = labels
+	for number := range w.items {
+		if of, has := w.inherited[number][name]; has && !of.stale {
+			w.inherited[number][name] = inherited{labels: labels}
+		}
+	}
 	for _, m := range w.index.relabel(name, labels) {
 		for it := range m.Group.Items() {
 			if on := w.matches[m.Selection.Selector().String()]; m.Now {
@@ -199,6 +213,16 @@ func TestIndexAgreesWithEachPairAlone(t *testing.T) {
 				name, labels := drawParent.Draw(t, "parent"), drawLabels.Draw(t, "labels")
 				kept[name] = labels
 				w.setParent(name, labels)
+			},
+			"parent, item by item": func(t *rapid.T) {
+				name, labels := drawParent.Draw(t, "parent"), drawLabels.Draw(t, "labels")
+				kept[name] = labels
+				w.supersede(t, name, labels)
+			},
+			"renew": func(t *rapid.T) {
+				if number := drawNumber.Draw(t, "item"); w.items[number] != nil && w.isStale(number) {
+					w.renew(t, number)
+				}
 			},
 			"add": func(t *rapid.T) {
 				if text := drawText.Draw(t, "selector"); w.selections[sel(text).String()] == nil {
