@@ -31,6 +31,12 @@ func (allowing) Where(int, Question) string { return "" }
 // compareWith compares a policy with an answer that allows.
 func compareWith(t *testing.T, p *model.DirectionPolicy) (Result, error) {
 	t.Helper()
+	return comparisonOf(t, p).Compare(p, []netip.Addr{policytest.Own4}, allowing{}, 1)
+}
+
+// comparisonOf compares a policy without sets, in a kernel that has no entries but the widest.
+func comparisonOf(t *testing.T, p *model.DirectionPolicy) *Comparison {
+	t.Helper()
 	atoms := NewAtoms()
 	atoms.AddPolicy(p)
 	r := NewRegions(atoms, func() error { return nil })
@@ -40,8 +46,7 @@ func compareWith(t *testing.T, p *model.DirectionPolicy) (Result, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Comparison{Atoms: atoms, Pairs: pairs, Of: r.Of, Pause: func() error { return nil }}
-	return c.Compare(p, []netip.Addr{policytest.Own4}, allowing{}, 1)
+	return &Comparison{Atoms: atoms, Pairs: pairs, Of: r.Of, Pause: func() error { return nil }}
 }
 
 // TestALargePolicyTakesBoundedMemory: a tenant's 60,000 rules, each for another port, are not verified instead of taking
