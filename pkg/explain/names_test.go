@@ -215,7 +215,14 @@ func TestInAVeryLargeNamespaceNobodyWaitsForASuggestion(t *testing.T) {
 }
 
 func TestWithoutAPortEveryPortIsJudged(t *testing.T) {
-	s := stateOf(t, workloads())
+	s := stateOf(t, workloads()+`---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: job}
+spec:
+  podSelector: {}
+  ingress: [{ports: [{port: http}]}]
+`)
 	for _, test := range []struct {
 		dst  string
 		want []string
@@ -224,6 +231,7 @@ func TestWithoutAPortEveryPortIsJudged(t *testing.T) {
 			"tcp 1-9000 deny", "tcp 9001-9001 allow", "tcp 9002-65535 deny", "udp 1-52 deny", "udp 53-53 allow", "udp 54-65535 deny",
 			"sctp 1-65535 deny", "icmp 0-0 deny type 8"}},
 		{"shop/api-6d5f7c-fghij/udp", []string{"udp 1-52 deny", "udp 53-53 allow", "udp 54-65535 deny"}},
+		{"job/web/tcp", []string{"tcp 1-8079 deny", "tcp 8080-8080 allow", "tcp 8081-65535 deny"}},
 		{"[fd01::1]", []string{"tcp 1-65535 allow", "udp 1-65535 allow", "sctp 1-65535 allow", "icmpv6 0-0 allow type 128"}},
 	} {
 		r, err := explain.ParseRequest("shop/api-6d5f7c-abcde", test.dst)
