@@ -127,6 +127,29 @@ func TestEveryAddressGoesFromItsOldClassToItsNewOneInOneWrite(t *testing.T) {
 	})
 }
 
+// Of entries that contain one another, and come or go together, none shows on its way what it hid, or was hidden by.
+func TestEntriesInsideOneAnotherComeAndGoInOrder(t *testing.T) {
+	nets := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.0.0/32")}
+	rapid.Check(t, func(t *rapid.T) {
+		c, m, kernel := classes.New(), newMembers(), policytest.Entries{}
+		order := func(label string) []netip.Prefix { return rapid.Permutation(nets).Draw(t, label) }
+		for i, p := range order("added") {
+			set := uint32(1 + i)
+			c.Show(set)
+			c.Add(p, set)
+			m.in[p], m.shown[set] = map[uint32]bool{set: true}, true
+		}
+		checkDiff(t, c, m, kernel)
+		for _, p := range order("removed")[:rapid.IntRange(1, len(nets)).Draw(t, "how many go")] {
+			for set := range m.in[p] {
+				c.Remove(p, set)
+			}
+			delete(m.in, p)
+		}
+		checkDiff(t, c, m, kernel)
+	})
+}
+
 func checkDiff(t *rapid.T, c *classes.Classes, m *members, kernel policytest.Entries) {
 	old, before := kernel.Clone(), map[uint32]classes.Class{}
 	for class := range c.All().All() {

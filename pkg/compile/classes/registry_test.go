@@ -157,6 +157,19 @@ func TestAClassThatThereNeverWasIsUnlikeOthers(t *testing.T) {
 	}
 }
 
+// A class of the kernel's entries of which the sets were lost may have been in any set, so its flows are judged again when it goes.
+func TestAClassWhoseSetsAreUnknownIsUnlikeOthers(t *testing.T) {
+	c := classes.New()
+	p := netip.MustParsePrefix("10.0.0.1/32")
+	c.Adopt(nil, []classes.AddrChange{{Prefix: p, Class: 7}})
+	if !c.Unknown(7) {
+		t.Fatal("class 7 is not unknown")
+	}
+	if !c.Differ(7, classes.None4, nil) || !c.Differ(classes.None4, 7, nil) || c.Differ(7, 7, nil) {
+		t.Error("a class whose sets are unknown counts as one of the others")
+	}
+}
+
 // BenchmarkAllAfterFewChanges lists 24,000 classes after one of them has left.
 func BenchmarkAllAfterFewChanges(b *testing.B) {
 	c := classes.New()
