@@ -93,6 +93,8 @@ func TestRulesBecomeEntries(t *testing.T) {
 			[]string{"allow proto=6 dport=80-80", "allow proto=132 dport=80-80"}},
 		{"not ports", false, rule{Protocol: policytest.Ref(model.ProtoTCP), Destination: side{NotPorts: policytest.PortsOf(80, 80)}},
 			[]string{"allow proto=6 dport=0-79 dport=81-65535"}},
+		{"not ports, but the first and the last", false, rule{Protocol: policytest.Ref(model.ProtoTCP), Destination: side{NotPorts: policytest.PortsOf(1, 65534)}},
+			[]string{"allow proto=6 dport=0-0 dport=65535-65535"}},
 		{"ports and not ports", false, rule{Protocol: policytest.Ref(model.ProtoTCP), Destination: side{Ports: policytest.PortsOf(80, 90), NotPorts: policytest.PortsOf(85, 85)}},
 			[]string{"allow proto=6 dport=80-84 dport=86-90"}},
 		{"not any port", false, rule{Protocol: policytest.Ref(model.ProtoTCP), Destination: side{NotPorts: policytest.PortsOf(0, 65535)}}, nil},
