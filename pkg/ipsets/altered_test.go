@@ -22,10 +22,12 @@ func TestOwnWritesSinceAReadingAreNoAlterations(t *testing.T) {
 	if err := s.Ensure(); err != nil {
 		t.Fatal(err)
 	}
-	apply(change("10.0.0.1/32", 1), change("10.0.0.2/32", 1), change("10.0.0.3/32", 1))
+	apply(change("10.0.0.1/32", 1), change("10.0.0.2/32", 1), change("10.0.0.3/32", 1), change("10.0.0.7/32", 1))
 	wanted := true
 	o := s.Observe(func() bool { return wanted })
-	if _, err := kernel.Write(s.Spec(), []Change{change("10.0.0.3/32", 9), change("10.0.0.4/32", 9)}); err != nil {
+	lost := change("10.0.0.7/32", 1)
+	lost.Remove = true
+	if _, err := kernel.Write(s.Spec(), []Change{change("10.0.0.3/32", 9), change("10.0.0.4/32", 9), lost}); err != nil {
 		t.Fatal(err)
 	}
 	listed, err := ListAll(kernel, s.Spec())
@@ -36,7 +38,8 @@ func TestOwnWritesSinceAReadingAreNoAlterations(t *testing.T) {
 	gone.Remove = true
 	apply(change("10.0.0.1/32", 2), gone, change("10.0.0.5/32", 1))
 	found, ok := o.Altered(listed)
-	if text := strings.Join(found, "; "); !ok || len(found) != 2 || !strings.Contains(text, "0x9/0xff for 10.0.0.3/32") || !strings.Contains(text, "has the entry 10.0.0.4/32") {
+	if text := strings.Join(found, "; "); !ok || len(found) != 3 || !strings.Contains(text, "0x9/0xff for 10.0.0.3/32") ||
+		!strings.Contains(text, "has the entry 10.0.0.4/32") || !strings.Contains(text, "lacks the entry 10.0.0.7/32") {
 		t.Errorf("found %q, %v", found, ok)
 	}
 	wanted = false
