@@ -35,6 +35,9 @@ func TestRandomObjectsInKernel(t *testing.T) {
 		var updates []model.Update
 		for _, d := range docs {
 			for _, doc := range kinds.Parse("random.yaml", d) {
+				if !doc.OK {
+					t.Fatalf("%v\n%s", doc.Problems, d)
+				}
 				updates = append(updates, doc.Updates...)
 			}
 		}
@@ -60,7 +63,9 @@ func inKernel(t *testing.T, draw func(*rapid.T) ([]model.Update, func(line strin
 		}
 		pairs += len(probes)
 	})
-	t.Logf("%d policy-packet pairs", pairs)
+	if t.Logf("%d policy-packet pairs", pairs); pairs == 0 {
+		t.Error("no packet was judged")
+	}
 	for _, e := range engines {
 		if k, ok := e.(*corpus.Kernel); ok {
 			denied, allowed := k.StagedDifferences()

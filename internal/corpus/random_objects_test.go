@@ -23,5 +23,5 @@ func TestRandomObjectsAreJudgedAlike(t *testing.T) {
 			pairs += judgedAlike(t, engines, docs, "Random counter-example (§7).", o.Allows)
 		})
 	}
-	t.Logf("%d policy-packet pairs", pairs)
+	logPairs(t, pairs)
 }

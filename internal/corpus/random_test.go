@@ -28,7 +28,15 @@ func TestRandomModelsAreJudgedAlike(t *testing.T) {
 		})
 		pairs += len(probes)
 	})
-	t.Logf("%d policy-packet pairs", pairs)
+	logPairs(t, pairs)
+}
+
+// logPairs fails if no packet was judged: then the engines agree on nothing.
+func logPairs(t *testing.T, pairs int) {
+	t.Helper()
+	if t.Logf("%d policy-packet pairs", pairs); pairs == 0 {
+		t.Error("no packet was judged")
+	}
 }
 
 // agree fails with a corpus file, made by file, that shows the disagreement.
@@ -89,7 +97,7 @@ func TestRandomNetworkPoliciesAreJudgedAlike(t *testing.T) {
 		}
 		pairs += judgedAlike(t, engines, docs, "Random counter-example (§11).", k.Allows)
 	})
-	t.Logf("%d policy-packet pairs", pairs)
+	logPairs(t, pairs)
 }
 
 // judgedAlike judges random packets by the engines and by an evaluator of the objects that the documents hold. It returns the
@@ -140,7 +148,7 @@ func TestRandomChangesEndWhereTheyShould(t *testing.T) {
 		}
 		pairs += len(probes)
 	})
-	t.Logf("%d policy-packet pairs", pairs)
+	logPairs(t, pairs)
 }
 
 // changing is an engine that arrives at its state in steps from another.
