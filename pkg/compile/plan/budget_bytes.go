@@ -10,13 +10,18 @@ import (
 	"github.com/margay-project/margay/pkg/compile/table"
 )
 
-// bytesOf is what a table takes in the kernel.
-func bytesOf(t *table.Table) int { return t.Bytes() + len(t.Program.Rules)*ruleBytes }
+// bytesOf is what a table takes in the kernel. own leaves out its rows by class: they are as many as addresses of all namespaces have classes, so
+// that a tenant with very many makes tables of others larger.
+func bytesOf(t *table.Table) (own, all int) {
+	all = t.Bytes() + len(t.Program.Rules)*ruleBytes
+	return all - len(t.Rows)*blockBytes, all
+}
 
-// ruleBytes is the size of one entry of an ordered match table.
-var ruleBytes = binary.Size(bpf.Rule{})
+// ruleBytes is the size of one entry of an ordered match table, blockBytes that of one value with rows.
+var ruleBytes, blockBytes = binary.Size(bpf.Rule{}), binary.Size(bpf.CellBlock{})
 
-// bytesUsed are the bytes of tables that the endpoints of each namespace are judged by, and the sum over all namespaces.
+// bytesUsed are the bytes of tables that the endpoints of each namespace are judged by, without the rows by class, and the sum over all
+// namespaces, with them.
 type bytesUsed struct {
 	by    map[string]int
 	nodes [2]int                // of enforced policy, and of shadows
@@ -31,9 +36,10 @@ func (u *bytesUsed) node(account string) *int {
 	return &u.nodes[0]
 }
 
-func (u *bytesUsed) add(namespace string, bytes int) {
-	u.by[namespace] += bytes
-	*u.node(namespace) += bytes
+func (u *bytesUsed) add(namespace string, t *table.Table) {
+	own, all := bytesOf(t)
+	u.by[namespace] += own
+	*u.node(namespace) += all
 }
 
 // TooLarge returns those new tables of the last plan for which no namespace of their endpoints has room, and why: for
@@ -55,10 +61,10 @@ func (c *Compiler) TooLarge(p Plan) map[table.ID]error {
 		if prog.table == nil || !asked[prog.table.ID] {
 			continue
 		}
-		size := bytesOf(prog.table)
+		own, all := bytesOf(prog.table)
 		var err error
 		for _, namespace := range used.users[prog] {
-			if err = c.ledger.roomFor(namespace, used.by[namespace]+size, *used.node(namespace)+size); err == nil {
+			if err = c.ledger.roomFor(namespace, used.by[namespace]+own, *used.node(namespace)+all); err == nil {
 				break
 			}
 		}
@@ -67,7 +73,7 @@ func (c *Compiler) TooLarge(p Plan) map[table.ID]error {
 			continue
 		}
 		for _, namespace := range used.users[prog] {
-			used.add(namespace, size)
+			used.add(namespace, prog.table)
 		}
 	}
 	return refused

@@ -172,7 +172,8 @@ func TestTablesOverANamespacesLimitAreHeldBackUntilThereIsRoom(t *testing.T) {
 	measure.bytes(pod("shop", "a", 1, 8))
 	size := 0
 	for _, table := range measure.Tables() {
-		size += bytesOf(table)
+		own, _ := bytesOf(table)
+		size += own
 	}
 	w := newTenants(t, Budget{Namespace: Cost{Bytes: 3 * size / 2}})
 	w.back.confirm = true
@@ -320,4 +321,22 @@ func TestListsThatOverlapAreBounded(t *testing.T) {
 	if n := w.classes.All().Len(); n > 10_000 {
 		t.Errorf("%d classes", n)
 	}
+}
+
+// A tenant whose addresses are in very many combinations of sets makes all tables larger. Others have the bytes all the same that they are assured.
+func TestClassesOfOneNamespaceTakeNoRoomFromTablesOfAnother(t *testing.T) {
+	const many = 4000
+	measure := newTenants(t, Budget{})
+	measure.bytes(pod("shop", "a", 2, 8), pod("shop", "b", 3, 0))
+	shop := measure.endpoints.allBytesUsed().by["shop"]
+	w := newTenants(t, Budget{Assured: Cost{Bytes: shop}})
+	w.back.confirm = true
+	w.bytes(pod("shop", "b", 3, 0))
+	w.bytes(pod("evil", "m", 1, many))
+	w.want("evil/m", many, "")
+	w.ledger.budget.Node.Bytes = w.endpoints.allBytesUsed().nodes[0]
+	w.bytes(pod("shop", "a", 2, 8))
+	w.want("shop/a", 8, "")
+	w.bytes(pod("evil", "n", 4, many/2))
+	w.want("evil/n", -1, "all pods on this node")
 }

@@ -169,7 +169,7 @@ func (s *endpoints) bytesUsed(but map[table.ID]bool) bytesUsed {
 			}
 			u.users[prog] = append(u.users[prog], accountOf(e.id))
 			if !but[prog.table.ID] {
-				u.add(accountOf(e.id), bytesOf(prog.table))
+				u.add(accountOf(e.id), prog.table)
 			}
 		}
 	}
