@@ -3,6 +3,7 @@ package calc
 import (
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/keyset"
 	"github.com/margay-project/margay/pkg/model"
@@ -26,8 +27,8 @@ func newEndpointTable(node string, sets *setIndex) *endpointTable {
 }
 
 // update replaces endpoints, nil ones are removed, and gives addresses to their owners. It returns those that may be enforced
-// from now on, or otherwise than before, or no more.
-func (t *endpointTable) update(updates map[model.EndpointID]*model.Endpoint) (affected map[model.EndpointID]struct{}) {
+// from now on, or otherwise than before, or no more, and those whose turn is with a later flush.
+func (t *endpointTable) update(updates map[model.EndpointID]*model.Endpoint, turns *turns) (affected map[model.EndpointID]struct{}, later map[model.EndpointID]*model.Endpoint) {
 	affected = map[model.EndpointID]struct{}{}
 	var contested map[model.EndpointID]*model.Endpoint // to be replaced once the addresses they own are decided
 	for id, now := range updates {
@@ -39,6 +40,10 @@ func (t *endpointTable) update(updates map[model.EndpointID]*model.Endpoint) (af
 		if was == nil && now == nil || was != nil && now != nil && t.same(was, now) {
 			continue
 		}
+		if now != nil && !turns.has(id.Namespace) && (was == nil || t.keepsAddrs(was, now)) {
+			put(&later, id, now)
+			continue
+		}
 		if was != nil {
 			for a := range t.claims(was) {
 				t.owners.leave(id, a)
@@ -46,7 +51,7 @@ func (t *endpointTable) update(updates map[model.EndpointID]*model.Endpoint) (af
 		}
 		t.claimInterface(id, was, now, affected)
 		if now == nil || !t.joinOwners(id, now) {
-			t.replaceEndpoint(id, now, affected)
+			turns.spend(id.Namespace, func() { t.replaceEndpoint(id, now, affected) })
 		} else {
 			put(&contested, id, now)
 		}
@@ -59,7 +64,12 @@ func (t *endpointTable) update(updates map[model.EndpointID]*model.Endpoint) (af
 	for id, now := range contested {
 		t.replaceEndpoint(id, now, affected)
 	}
-	return affected
+	return affected, later
+}
+
+// keepsAddrs reports whether an endpoint that changes claims the addresses that it has claimed. Others may have those that it gives up.
+func (t *endpointTable) keepsAddrs(was *endpoint, now *model.Endpoint) bool {
+	return slices.Equal(slices.Collect(t.claims(was)), t.claimed(now))
 }
 
 // setAside remembers an endpoint of a kind that is not calculated, to report it; nil removes it.

@@ -22,14 +22,17 @@ func (g *Graph) Flush() model.Changes {
 			g.inherited.relabel(name, labels)
 		}
 	}
-	g.networkSetTable.update(in.networkSets)
+	turns := g.inherited.turns()
+	g.pending.networkSets = g.networkSetTable.update(in.networkSets, turns)
 	g.networkSetTable.advance()
 	g.updateReserved(in.services, in.nodes)
 	if in.routes != nil {
 		g.owners.follow(in.routes.Routes)
 	}
 	g.updateHosted(in.endpoints, in.hosts)
-	g.enforcement.follow(g.endpointTable.update(in.endpoints))
+	affected, later := g.endpointTable.update(in.endpoints, turns)
+	g.pending.endpoints = later
+	g.enforcement.follow(affected)
 	g.inherited.advance()
 	g.enforcement.coverSources()
 	g.sets.services.update(in.slices)
@@ -40,7 +43,7 @@ func (g *Graph) Flush() model.Changes {
 		return model.Changes{}
 	}
 
-	in.policies, g.pending.policies = g.inherited.postpone(in.policies)
+	in.policies, g.pending.policies = g.inherited.postpone(in.policies, g.pending.waiting())
 
 	// Policies and profiles that apply on this node now, and their rules: new ones, changed ones, and those that refer
 	// to a port that appeared or vanished. This makes new sets and leaves others without a use.

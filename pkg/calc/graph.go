@@ -16,6 +16,7 @@
 //	listed.go, ascending.go    those of Services, in whole lists
 //	backends.go                how the EndpointSlices of one namespace count
 //	relabel.go                 what endpoints inherit from ServiceAccounts and Namespaces, in parts
+//	turns.go                   how many endpoints and network sets of one namespace change at once
 //	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
 //	rules.go, references.go
 //	pack.go, unpack.go         the rules of all policies as they came, in little memory

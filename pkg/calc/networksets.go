@@ -30,8 +30,8 @@ type networkSet struct {
 }
 
 // update replaces network sets; nil removes one. It replaces those, too, of their namespaces for which there is room now, or none any
-// more. Global ones are not bounded.
-func (t *networkSetTable) update(changed map[model.NetworkSetID]*model.NetworkSet) {
+// more. Global ones are not bounded. It returns those whose turn is with a later flush.
+func (t *networkSetTable) update(changed map[model.NetworkSetID]*model.NetworkSet, turns *turns) (later map[model.NetworkSetID]*model.NetworkSet) {
 	sizes := map[named]int{}
 	for id, now := range changed {
 		switch o := (named{id.Namespace, id.Name}); {
@@ -49,8 +49,13 @@ func (t *networkSetTable) update(changed map[model.NetworkSetID]*model.NetworkSe
 		}
 	}
 	for id, now := range changed {
-		t.replaceOne(id, now)
+		if !turns.has(id.Namespace) {
+			put(&later, id, now)
+			continue
+		}
+		turns.spend(id.Namespace, func() { t.replaceOne(id, now) })
 	}
+	return later
 }
 
 // isOut reports whether a network set is past the limit of its namespace.

@@ -2,6 +2,7 @@ package calc
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -22,6 +23,7 @@ type relabelTable struct {
 	policies    *policyTable
 	networkSets *networkSetTable
 
+	atOnce     int            // of turns; 0: mostAtOnce
 	begun      []*relabelling // since the last flush
 	relabelled []*relabelling // the one whose turn it is first
 	moves      map[move][]labelindex.Match[contents, findings]
@@ -177,10 +179,10 @@ func (t *relabelTable) relabelling() map[string]bool {
 	return namespaces
 }
 
-// postpone returns the policies that take effect now, and those that wait until all labels of their namespace are the present ones: their author has
-// written them for these.
-func (t *relabelTable) postpone(policies map[model.PolicyKey]*model.Policy) (now, later map[model.PolicyKey]*model.Policy) {
-	namespaces := t.relabelling()
+// postpone returns the policies that take effect now, and those that wait until all labels of their namespace are the present ones, and its pods and
+// network sets have had their turn: their author has written them for these.
+func (t *relabelTable) postpone(policies map[model.PolicyKey]*model.Policy, namespaces map[string]bool) (now, later map[model.PolicyKey]*model.Policy) {
+	maps.Copy(namespaces, t.relabelling())
 	if len(namespaces) == 0 {
 		return policies, nil
 	}

@@ -37,7 +37,7 @@ func before(id model.NetworkSetID) model.NetworkSetID {
 func (g *Graph) InParts(most int) { g.networkSetTable.most, g.sets.spending.inParts = most, most > 0 }
 
 // Turning are the namespaces in which more is to follow with the next Flush, "" for cluster-wide objects; none: all of the datastore's state
-// that was applied is in force with the last Flush. True: network sets are being changed in parts, or inherited labels. Until that ends the graph
+// that was applied is in force with the last Flush. True: network sets are being changed in parts, or inherited labels, or objects wait for their turn. Until that ends the graph
 // is to get nothing newer of these sets, or it makes the rest at once, and no other labels, or it has to remember those as well. False: only
 // policies wait (relief.go, spending.go). Newer ones would have those looked at again that have been.
 func (g *Graph) Turning() map[string]bool {
@@ -49,6 +49,7 @@ func (g *Graph) Turning() map[string]bool {
 		namespaces[s.id.Namespace] = true
 	}
 	maps.Copy(namespaces, g.inherited.relabelling())
+	maps.Copy(namespaces, g.pending.waiting())
 	return namespaces
 }
 

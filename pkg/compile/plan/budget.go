@@ -198,6 +198,22 @@ func (l *ledger) charge(namespace string, prog *program) {
 	}
 }
 
+// accountsOf returns the accounts that are charged for a program, by name.
+func (l *ledger) accountsOf(prog *program) (names []string) {
+	for name, a := range l.by {
+		if a.users[prog] > 0 {
+			names = append(names, name)
+		}
+	}
+	if l.staged == nil {
+		return names
+	}
+	for _, name := range l.staged.accountsOf(prog) {
+		names = append(names, stagedAccount+name)
+	}
+	return names
+}
+
 // release takes back one charge.
 func (l *ledger) release(namespace string, prog *program) {
 	l, namespace = l.keeper(namespace)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -23,11 +24,12 @@ type planner struct {
 	grown   map[*program]bool
 	fresh   map[*program]bool
 	retired []*program
+	again   map[string]int // steps of tables that are made again, by account
 }
 
 // plan returns the writes that bring the kernel to the present state. changed: it has changed since the last plan.
 func (c *Compiler) plan(changed bool) Plan {
-	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}}
+	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}, again: map[string]int{}}
 	p.toOpen, p.toClose = c.pace.next(changed, c.sets.toClean())
 	if !p.makeRoom() {
 		p.toOpen = 0
@@ -124,11 +126,14 @@ func (p *planner) tables() {
 		switch {
 		case prog.short != nil && retry && p.replace(prog):
 		case prog.short != nil:
+			prog.later = false // a retry makes it
 			p.Rows = append(p.Rows, prog.shortRows(p.created)...)
 		case prog.table == nil: // not open yet, or being made
 			prog.saw(p.created[p.early:])
 		case p.fresh[prog]:
 			p.addRows(prog, p.created[p.early:])
+		case prog.later && !p.c.pace.postpones() && p.mayReplace(prog):
+			p.replaceLate(prog)
 		default:
 			p.addRows(prog, p.created)
 		}
@@ -163,6 +168,11 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 			p.Rows = append(p.Rows, RowChange{t.ID, class.ID, 0})
 			continue
 		}
+		if prog.later || !p.mayReplace(prog) {
+			p.Rows = append(p.Rows, RowChange{t.ID, class.ID, 0})
+			prog.later = true
+			continue
+		}
 		if p.replace(prog) {
 			p.Rows = p.Rows[:first]
 			return
@@ -186,6 +196,38 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 	}
 }
 
+// MaxAgain bounds the steps of the tables of one namespace that one plan makes again, in some 30 ms, because an address has come to be in
+// another combination of their sets; but one is made in any case. The others deny that combination until a later plan makes them: a tenant may
+// have hundreds of tables that take 100 ms each, and changes of others come between the plans.
+const MaxAgain = 1 << 23
+
+// mayReplace reports whether a table of the program may be made again in this plan, and counts it. One of several namespaces needs room in one
+// of them.
+func (p *planner) mayReplace(prog *program) bool {
+	if p.c.pace.first() || prog.table == nil {
+		return true
+	}
+	most, steps := cmp.Or(p.c.programs.limits.Again, MaxAgain), prog.table.Steps()
+	accounts := p.c.ledger.accountsOf(prog)
+	if len(accounts) > 0 && !slices.ContainsFunc(accounts, func(of string) bool { return p.again[of] == 0 || p.again[of]+steps <= most }) {
+		return false
+	}
+	for _, of := range accounts {
+		p.again[of] += max(steps, 1)
+	}
+	return true
+}
+
+// replaceLate makes a table again that an earlier plan has left without some rows.
+func (p *planner) replaceLate(prog *program) {
+	if p.replace(prog) {
+		return
+	}
+	prog.later, prog.limited = false, true
+	p.c.assigned.limitReached(prog)
+	p.addRows(prog, p.created)
+}
+
 // replace builds another table of the same policy. False: a limit forbids it, and nothing has changed.
 func (p *planner) replace(prog *program) bool {
 	before, found := prog.table, prog.foreign
@@ -195,7 +237,7 @@ func (p *planner) replace(prog *program) bool {
 	if before != nil {
 		p.DropTables = append(p.DropTables, before.ID)
 	}
-	prog.before, prog.found, prog.short = before, found, nil
+	prog.before, prog.found, prog.short, prog.later = before, found, nil, false
 	p.grown[prog] = true
 	p.c.back.rememberTable(prog)
 	return true
@@ -241,10 +283,15 @@ func (p *planner) rejudge() {
 	}
 }
 
+// mostCompared is how many cells of a program's table are compared in one plan, in some 0.3 ms. A tenant's address may have tens of thousands of
+// them, and all that move at once may be of different classes.
+const mostCompared = 1 << 16
+
 // narrowed reports whether the program denies to an address, in its new class, some traffic that it allowed in the old
-// one.
+// one, or whether it takes too long to find out.
 func (p *planner) narrowed(prog *program) bool {
-	return slices.ContainsFunc(p.pairs, func(pair [2]uint32) bool { return p.c.programs.narrows(prog, pair[0], pair[1]) })
+	with := table.Comparison{Table: prog.table, Cells: mostCompared}
+	return slices.ContainsFunc(p.pairs, func(pair [2]uint32) bool { return p.c.programs.narrows(prog, pair[0], pair[1], &with) })
 }
 
 // bind binds the stale endpoints to their desired programs.
@@ -290,5 +337,5 @@ func (p *planner) drop() {
 	}
 	p.DropRules = p.c.rules.Collect(max(p.toClose, 1))
 	p.c.sets.Collect(math.MaxInt)
-	p.More = p.More || p.c.sets.toClean() > 0 || p.c.rules.Loose() > 0 || len(p.c.rules.kept) > 0 || p.c.assigned.partial() || p.c.endpoints.shadows.waiting()
+	p.More = p.More || p.c.programs.someLater() || p.c.sets.toClean() > 0 || p.c.rules.Loose() > 0 || len(p.c.rules.kept) > 0 || p.c.assigned.partial() || p.c.endpoints.shadows.waiting()
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -135,6 +136,11 @@ func (s *programs) unopened() []*program {
 	return list
 }
 
+// someLater reports whether tables are to be made again in a later plan.
+func (s *programs) someLater() bool {
+	return slices.ContainsFunc(s.list, func(prog *program) bool { return prog.later })
+}
+
 // highest is the highest class for which tables have room: the highest that there has been, so that classes that come and
 // go do not have all tables grow again and again. When by far fewer are left, their number counts.
 func (s *programs) highest(all classes.List) uint32 {
@@ -148,7 +154,7 @@ func (s *programs) highest(all classes.List) uint32 {
 
 // narrows reports whether the program denies to class to some traffic that it allows to class from, or may have allowed to it if the sets
 // of that are unknown.
-func (s *programs) narrows(prog *program, from, to uint32) bool {
+func (s *programs) narrows(prog *program, from, to uint32, with *table.Comparison) bool {
 	t := prog.table
 	switch {
 	case t == nil:
@@ -158,14 +164,14 @@ func (s *programs) narrows(prog *program, from, to uint32) bool {
 	}
 	was, _ := t.RowOf(from)
 	is, _ := t.RowOf(to)
-	return was != is && t.Narrower(was, is)
+	return with.Narrower(was, is)
 }
 
 // narrowing returns the programs that deny to class to some traffic that they allow to class from.
 func (s *programs) narrowing(from, to uint32) map[*program]bool {
 	some := map[*program]bool{}
 	for _, prog := range s.list {
-		if s.narrows(prog, from, to) {
+		if s.narrows(prog, from, to, &table.Comparison{Table: prog.table, Cells: math.MaxInt}) {
 			some[prog] = true
 		}
 	}

@@ -14,6 +14,7 @@ type published struct {
 	before  *table.Table // in the kernel until the last plan put a larger table in its place
 	short   error        // why the replacement failed; nil: it did not. Without a table: it has to be published again
 	limited bool         // the table cannot be made again with the classes that were added since
+	later   bool         // a table with rows for all classes is made in a later plan; this one denies some
 	foreign bool         // found in the kernel: the classes of its rows are not known
 	found   bool         // before is foreign
 }

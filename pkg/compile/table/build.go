@@ -19,6 +19,7 @@ type Limits struct {
 	Open                   int    // in one plan; 0: plan.MaxOpen
 	Part                   int    // in one plan that goes on with large policies; 0: half of Open
 	Make                   int    // in one plan, in units; 0: plan.MaxMake
+	Again                  int    // steps, of tables of one namespace that one plan makes again; 0: plan.MaxAgain
 	Room                   uint32 // the table has room for classes up to this one, known or not
 	// For tests: Interpret every policy, give every policy a Wide table.
 	Interpret, Wide bool
@@ -136,6 +137,7 @@ func (b *builder) table(known classes.List) bool {
 	}
 	perRow := b.columns.work(len(b.rules)) * len(b.sports.list)
 	steps := len(b.of) * perRow
+	b.t.seen.steps = steps
 	if steps <= denseSteps && !lim.Wide {
 		if b.fill(known, nil) {
 			return true
@@ -147,6 +149,7 @@ func (b *builder) table(known classes.List) bool {
 			return true
 		}
 	}
+	b.t.seen.steps = wide.steps
 	return wide.steps <= lim.Steps && wide.bytes <= lim.Bytes && b.fill(known, wide)
 }
 
@@ -154,7 +157,7 @@ func (b *builder) table(known classes.List) bool {
 func (b *builder) fill(known classes.List, wide *widePlan) bool {
 	n, t := len(b.rules), b.t
 	sports := len(b.sports.list)
-	t.seen = seen{used: newBitmap(n), holds: newBitmap(n)}
+	t.seen = seen{used: newBitmap(n), holds: newBitmap(n), steps: t.seen.steps}
 	t.Slot = bpf.Slot{
 		Rules: uint32(n), Columns: uint32(len(b.columns.list) * sports), Sports: uint32(sports), Blocks: b.blocksPerRow(),
 	}

@@ -4,6 +4,7 @@ package table
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -42,6 +43,7 @@ type Table struct {
 type seen struct {
 	used  bitmap // those that are seen in some cell
 	holds bitmap // those whose address conditions hold for some class
+	steps int    // that it took at most to look at them, see Limits.Steps
 }
 
 // Interpreted reports whether the table has no cells, so that the program walks the match table.
@@ -100,39 +102,90 @@ func (t *Table) Bytes() int {
 		len(t.Outcomes)*binary.Size(bpf.Outcome{})
 }
 
+// Steps is how many steps it took at most to make it, see Limits.
+func (t *Table) Steps() int { return t.seen.steps }
+
 // Refers returns the set numbers the table tells apart, ascending. The caller must not change it.
 func (t *Table) Refers() []uint32 { return t.refers }
 
 // Narrower reports whether some packet is allowed in row from and denied in row to. Of an interpreted table that is not
 // known: true. Of a wide table it may be true although exceptions of both rows hide the difference of their bases.
 func (t *Table) Narrower(from, to uint16) bool {
-	if t.Interpreted() {
-		return true
-	}
-	baseFrom, firstFrom, countFrom, _ := t.head(int(from))
-	baseTo, firstTo, countTo, _ := t.head(int(to))
-	if baseFrom != baseTo {
-		for b := range int(t.Slot.Blocks) {
-			if t.allows[t.block(uint16(baseFrom), b)]&^t.allows[t.block(uint16(baseTo), b)] != 0 {
-				return true
-			}
-		}
-	}
-	narrower := func(first, count int) bool {
-		for i := range count {
-			col, _, _ := t.exception(first + i)
-			if t.allowsAt(int(from), col) && !t.allowsAt(int(to), col) {
-				return true
-			}
-		}
-		return false
-	}
-	return narrower(firstFrom, countFrom) || narrower(firstTo, countTo)
+	c := Comparison{Table: t, Cells: math.MaxInt}
+	return c.Narrower(from, to)
 }
 
-func (t *Table) allowsAt(row, col int) bool {
-	o, ok := t.outcomeAt(row, col)
-	return ok && t.Outcomes[o].Action == bpf.RuleAllow
+// Comparison compares rows of a table, and no more than so many cells of them. Rows of a wide table may have tens of thousands of exceptions.
+type Comparison struct {
+	Table *Table
+	Cells int // that are left
+}
+
+// Narrower is as that of the table. If there are not enough cells left, it is true of rows that are not the same.
+func (c *Comparison) Narrower(from, to uint16) bool {
+	t := c.Table
+	switch {
+	case t.Interpreted():
+		return true
+	case from == to:
+		return false
+	}
+	was, is := c.walk(from), c.walk(to)
+	if c.Cells -= was.left + is.left + 1; was.base != is.base {
+		c.Cells -= int(t.Slot.Blocks)
+	}
+	if c.Cells < 0 {
+		c.Cells = 0
+		return true
+	}
+	if was.base != is.base {
+		for b := range int(t.Slot.Blocks) {
+			if t.allows[t.block(uint16(was.base), b)]&^t.allows[t.block(uint16(is.base), b)] != 0 {
+				return true
+			}
+		}
+	}
+	for was.left+is.left > 0 {
+		col := min(was.next(), is.next())
+		allowed, allows := was.allows(col), is.allows(col)
+		if allowed && !allows {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Comparison) walk(row uint16) rowWalk {
+	base, first, count, _ := c.Table.head(int(row))
+	return rowWalk{c.Table, base, first, count}
+}
+
+// rowWalk goes through the exceptions of a row by ascending column.
+type rowWalk struct {
+	t              *Table
+	base, at, left int
+}
+
+// next is the column of the next exception; without one it is behind all columns.
+func (w *rowWalk) next() int {
+	if w.left == 0 {
+		return math.MaxInt
+	}
+	col, _, _ := w.t.exception(w.at)
+	return col
+}
+
+// allows reports whether the row allows a column, and goes past the exception of that column. There may be none before it.
+func (w *rowWalk) allows(col int) bool {
+	var outcome uint16
+	var ok bool
+	if w.next() == col {
+		_, outcome, ok = w.t.exception(w.at)
+		w.at, w.left = w.at+1, w.left-1
+	} else {
+		outcome, ok = w.t.BaseOutcome(w.base, col)
+	}
+	return ok && int(outcome) < len(w.t.Outcomes) && w.t.Outcomes[outcome].Action == bpf.RuleAllow
 }
 
 // headCells is the number of cells that the head of a row of a wide table takes: its base, where its exceptions begin (low

@@ -1,0 +1,70 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/margay-project/margay/internal/policytest"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// An address comes to be in a combination of sets that tables have no row for. Those of one namespace are made again one in each plan if they
+// take long, and deny it until then. Those of another namespace do not wait.
+func TestTablesOfOneNamespaceAreMadeAgainInTurn(t *testing.T) {
+	const pods = 4
+	members := map[model.SetID][]netip.Prefix{"a": policytest.Prefixes("10.0.0.100/32"), "b": policytest.Prefixes("10.0.0.101/32")}
+	var endpoints []*model.EndpointPolicy
+	add := func(namespace string, i int) {
+		other := allowFrom("b")
+		tcp := model.ProtoTCP
+		other.Protocol, other.Destination.Ports = &tcp, &model.PortMatch{Ranges: []model.PortRange{{Lo: uint16(i + 1), Hi: uint16(i + 1)}}}
+		e := endpointPolicy(fmt.Sprint(namespace, i), policyOfRules(model.Ingress, allowFrom("a"), other), openEgress, fmt.Sprint("10.0.0.", len(endpoints)+1))
+		e.ID.Namespace = namespace
+		endpoints = append(endpoints, e)
+	}
+	for i := range pods {
+		add("evil", i)
+	}
+	add("shop", pods)
+	k, c := newKernel(), New(Options{Limits: table.Limits{Again: 1}}, nil)
+	k.refuses = true
+	before := state(members, endpoints...)
+	carryOut(k, c.Update(before.changes(nil)))
+	allowed := func(src string) map[string]int {
+		t.Helper()
+		n := map[string]int{}
+		for _, e := range endpoints {
+			v, _, err := k.judge(e.ID, model.Ingress, model.Packet{Src: netip.MustParseAddr(src), Dst: e.Addrs[0], Protocol: 6, DstPort: 80})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Allow {
+				n[e.ID.Namespace]++
+			}
+		}
+		return n
+	}
+	members = maps.Clone(members)
+	members["a"], members["b"] = policytest.Prefixes("10.0.0.100/32", "10.0.0.102/32"), policytest.Prefixes("10.0.0.101/32", "10.0.0.102/32")
+	ch := state(members, endpoints...).changes(before)
+	for plans := 1; plans <= pods; plans++ {
+		p := c.Update(ch)
+		carryOut(k, p)
+		if n := allowed("10.0.0.102"); n["evil"] != plans || n["shop"] != 1 {
+			t.Errorf("after plan %d: allowed by %v", plans, n)
+		}
+		if n := allowed("10.0.0.100"); n["evil"] != pods || n["shop"] != 1 {
+			t.Errorf("after plan %d the address that stays is allowed by %v", plans, n)
+		}
+		if more := plans < pods; p.More != more {
+			t.Errorf("plan %d: more %v, want %v", plans, p.More, more)
+		}
+		ch = model.Changes{InSync: true}
+	}
+	if failed := c.Failed(); len(failed) > 0 {
+		t.Errorf("failed: %v", failed)
+	}
+}
