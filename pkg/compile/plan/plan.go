@@ -196,10 +196,10 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 	}
 }
 
-// MaxAgain bounds the steps of the tables of one namespace that one plan makes again, in some 30 ms, because an address has come to be in
+// MaxAgain bounds the steps of the tables of one namespace that one plan makes again, in some 60 ms, because an address has come to be in
 // another combination of their sets; but one is made in any case. The others deny that combination until a later plan makes them: a tenant may
 // have hundreds of tables that take 100 ms each, and changes of others come between the plans.
-const MaxAgain = 1 << 23
+const MaxAgain = 1 << 24
 
 // mayReplace reports whether a table of the program may be made again in this plan, and counts it. One of several namespaces needs room in one
 // of them.
