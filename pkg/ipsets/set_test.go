@@ -265,3 +265,30 @@ func TestAWriteThatEndedInAnUnknownWayIsReadBack(t *testing.T) {
 	apply(t, s, put(key("12.0.0.0/8"), 3))
 	want(t, k, s.Spec(), map[ipsets.Key]uint32{key("0.0.0.0/0"): 1, key("10.0.0.0/8"): 1, key("12.0.0.0/8"): 3, key("240.0.0.0/8"): 1})
 }
+
+// losing is a kernel that makes the changes, and whose answer is lost.
+type losing struct {
+	*ipsets.Fake
+	err error
+}
+
+func (l *losing) Write(spec ipsets.Spec, changes []ipsets.Change) (int, error) {
+	n, err := l.Fake.Write(spec, changes)
+	if l.err != nil {
+		return 0, l.err
+	}
+	return n, err
+}
+
+func TestAWriteWhoseAnswerIsLostIsReadBack(t *testing.T) {
+	k := &losing{Fake: ipsets.NewFake()}
+	s := ensure(t, k, class4)
+	apply(t, s, put(key("10.0.0.0/8"), 1))
+	k.err = errors.New("the answer was lost")
+	if n, err := s.Apply([]ipsets.Change{put(key("10.0.0.0/8"), 2)}); n != 0 || !errors.Is(err, k.err) {
+		t.Errorf("made %d, %v", n, err)
+	}
+	k.err = nil
+	apply(t, s, put(key("10.0.0.0/8"), 1)) // as it was: without reading back there is nothing to write
+	want(t, k, s.Spec(), map[ipsets.Key]uint32{key("10.0.0.0/8"): 1, key("240.0.0.0/8"): 0})
+}
