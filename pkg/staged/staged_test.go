@@ -98,3 +98,17 @@ func TestWhatADeletionUncoversIsCreditedToIt(t *testing.T) {
 		t.Error("the enforced policy has changed")
 	}
 }
+
+// The end of a tier that staged policies alone would isolate is credited to the first of them; one that is there already is nobody's.
+func TestTheEndOfATierIsCreditedToWhatIsolates(t *testing.T) {
+	as := Shadow(&model.DirectionPolicy{Direction: model.Ingress, Tiers: []model.TierPolicy{
+		{Name: "a", Default: model.Deny, Policies: []*model.PolicyRules{rules("x", true), rules("y", true)}},
+		{Name: "b", Default: model.Deny, Policies: []*model.PolicyRules{rules("z", true), rules("p", false)}},
+	}})
+	if c := as.Tiers[0].Credit; c == nil || c.Policy.Name != "x" || c.Tier != "a" {
+		t.Errorf("tier a is credited to %+v, want x", c)
+	}
+	if c := as.Tiers[1].Credit; c != nil {
+		t.Errorf("tier b is credited to %+v", c)
+	}
+}
