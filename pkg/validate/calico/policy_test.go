@@ -140,6 +140,19 @@ func TestSelectorsOfASide(t *testing.T) {
 	}
 }
 
+// A Namespace that is not known yet may have the label that a rule excludes: all but a Deny would be too wide, and a Deny too narrow.
+func TestOnlyDenyRulesMatchPodsOfUnknownNamespacesByLabelsThatAreAbsent(t *testing.T) {
+	for action, want := range map[string]string{
+		"Allow": `{pcns.env != "p" && ` + isKnown + "}", "Pass": `{pcns.env != "p" && ` + isKnown + "}", "Log": `{pcns.env != "p" && ` + isKnown + "}",
+		"Deny": `{pcns.env != "p"}`,
+	} {
+		p := policyOf(t, parse(t, "GlobalNetworkPolicy", "name: a", "ingress: [{action: "+action+", source: {namespaceSelector: 'env != \"p\"'}}]"))
+		if got := entityText(p.Ingress[0].Source); got != want {
+			t.Errorf("%s is from %s, want %s", action, got, want)
+		}
+	}
+}
+
 // A policy that is about host endpoints alone is no policy of pods, whatever it was before.
 func TestPoliciesOfHostEndpointsAreNoPoliciesOfPods(t *testing.T) {
 	for _, spec := range []string{"doNotTrack: true, applyOnForward: true", "preDNAT: true, applyOnForward: true"} {
