@@ -231,6 +231,7 @@ echo >>"${0%/*}/wrote"
 
 // A context limits the wait for others, not the work: a large table would never be written if each attempt ended with it.
 func TestALargeTransactionTakesLongerThanTheContext(t *testing.T) {
+	testutil.Privileged(t) // what the commands list is asked of the kernel, too
 	directory := t.TempDir()
 	if err := os.WriteFile(filepath.Join(directory, "xtables-nft-multi"), []byte(busyTools), 0o700); err != nil {
 		t.Fatal(err)
