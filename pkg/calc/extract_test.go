@@ -234,3 +234,15 @@ func TestAPartLeavesOutWhatTheWholeLeavesOut(t *testing.T) {
 		}
 	}
 }
+
+// A name means the same numbers in a part, also where rules only exclude it.
+func TestAPartHasTheNumbersOfPortsThatRulesExclude(t *testing.T) {
+	all := sel("all()")
+	g, dp := New(thisNode), newDataplane()
+	flushed(t, g, dp, pod("shop/a", "10.0.0.1", port("web", model.ProtoTCP, 80)), pod("shop/b", "10.0.0.2", port("web", model.ProtoTCP, 8080)), model.InSync{},
+		policyOf("not-web", "all()", model.Rule{Action: model.Allow, Protocol: tcp(), Destination: model.Entity{Selector: all, NotNamedPorts: []string{"web"}}}))
+	part := everywhere(g.Around([]model.EndpointID{id("shop/a")}, addrs("192.0.2.1")))
+	if want, got := rulesOf(t, g, "shop/a", model.Ingress), rulesOf(t, part, "shop/a", model.Ingress); fmt.Sprint(want) != fmt.Sprint(got) {
+		t.Errorf("rules of the part %q, want %q", got, want)
+	}
+}
