@@ -121,6 +121,20 @@ func sameUse(t *testing.T, a, b *Table) {
 
 func TestWideRowsAreComparedByWhatTheyAllow(t *testing.T) {
 	prog, known := wideRules(t, 100, nil, around(300))
+	areComparedByWhatTheyAllow(t, prog, known)
+	for i := range prog.Rules { // now exceptions deny
+		switch r := &prog.Rules[i]; r.Action {
+		case bpf.RuleAllow:
+			r.Action = bpf.RuleDeny
+		case bpf.RuleDeny:
+			r.Action = bpf.RuleAllow
+		}
+	}
+	areComparedByWhatTheyAllow(t, prog, known)
+}
+
+func areComparedByWhatTheyAllow(t *testing.T, prog *match.Program, known []classes.Class) {
+	t.Helper()
 	table := Build(prog, classes.ListOf(append(known, classes.Class{ID: 900, Family: 4, Sets: known[0].Sets[:1]})), Limits{Wide: true})
 	dense := Build(prog, classes.ListOf(append(known, classes.Class{ID: 900, Family: 4, Sets: known[0].Sets[:1]})), Limits{})
 	if shape(table) != "wide" || shape(dense) != "dense" {
