@@ -254,7 +254,9 @@ func TestChainsOfOthersStay(t *testing.T) {
 // A chain that others go to cannot be deleted, and must not keep everything else from being written.
 func TestAChainThatOthersUseIsEmptied(t *testing.T) {
 	kernels(t, func(t *testing.T, k kernel) {
-		table := example(t, k)
+		table, judge := example(t, k), ruleset.Chain{Name: "mgyA-judge", Rules: []string{"-p udp -j DROP"}}
+		set(t, table, judge)
+		apply(t, table)
 		k.load(t, "mangle", ":theirs - [0:0]", "-A theirs -j mgyA-judge")
 		set(t, table, ruleset.Chain{Name: "mgyA-FORWARD", Rules: []string{"-j DROP"}})
 		table.Remove("mgyA-judge")
@@ -268,6 +270,13 @@ func TestAChainThatOthersUseIsEmptied(t *testing.T) {
 		if commit := apply(t, table); commit.Bytes > 0 {
 			t.Errorf("written again: %+v", commit)
 		}
+		set(t, table, judge) // as it was before
+		apply(t, table)
+		if got, want := rules(t, table, "mgyA-judge"), canonical(slices.Clone(judge.Rules)...); !slices.Equal(got, want) {
+			t.Errorf("wanted again, the chain has %q, want %q", got, want)
+		}
+		table.Remove("mgyA-judge")
+		apply(t, table)
 		k.load(t, "mangle", "-F theirs")
 		if _, err := table.Check(t.Context()); err != nil {
 			t.Fatal(err)
