@@ -151,6 +151,39 @@ func areComparedByWhatTheyAllow(t *testing.T, prog *match.Program, known []class
 	}
 }
 
+// Comparing rows ends after a number of cells, however many exceptions the rows have. Then rows that differ may be narrower.
+func TestComparingWideRowsIsBounded(t *testing.T) {
+	prog, known := wideRules(t, 1000, nil, around(3000))
+	table := Build(prog, classes.ListOf(known), Limits{Wide: true})
+	from, _ := cell(table.Rows, int(classes.None4))
+	to, _ := cell(table.Rows, 2)
+	if from == to || table.Narrower(to, to) || table.Narrower(from, to) == table.Narrower(to, from) {
+		t.Fatalf("rows %d and %d: want two of which one allows more", from, to)
+	}
+	if !table.Narrower(to, from) {
+		from, to = to, from // so that it takes a look at all cells to see that nothing is lost
+	}
+	spent := func(cells int) (narrower bool, took int) {
+		c := Comparison{Table: table, Cells: cells}
+		narrower = c.Narrower(from, to)
+		return narrower, cells - c.Cells
+	}
+	narrower, took := spent(1 << 20)
+	if narrower || took < 1 {
+		t.Fatalf("a comparison takes %d cells and says that it is narrower: %v", took, narrower)
+	}
+	if narrower, _ := spent(took); narrower {
+		t.Errorf("with the %d cells that it takes the comparison says that rows may be narrower", took)
+	}
+	if narrower, spent := spent(took - 1); !narrower || spent != took-1 {
+		t.Errorf("with a cell less: narrower %v, %d cells", narrower, spent)
+	}
+	c := Comparison{Table: table}
+	if c.Narrower(to, to) {
+		t.Error("a row is narrower than itself")
+	}
+}
+
 // What compiling takes grows as the policy does, not as its square: 8 times the rules take less than 16 times the steps.
 func TestCompilingAWidePolicyTakesStepsInProportion(t *testing.T) {
 	steps := func(n int) int {
