@@ -13,7 +13,7 @@ demo: build packages ## real policy on real pods in network namespaces; needs ro
 	./bin/margay demo
 
 test: build packages ## everything, privileged tests included when run as root; three jobs side by side
-	@MARGAY_E2E_BINARY=$(CURDIR)/bin/margay $(MAKE) --no-print-directory -k -j3 --output-sync=target \
+	@MARGAY_E2E_BINARY=$(CURDIR)/bin/margay $(MAKE) --no-print-directory -k -j3 --output-sync=target ONCE=1 \
 		test-agents test-attacks test-others test-legacy-agents test-legacy-attacks test-nft-agents test-nft-attacks
 
 # The jobs of `make test`, each of one process of tests at a time. Tests of agents wait most of the time, so that two CPUs are enough for
@@ -29,12 +29,13 @@ test-others: packages
 
 test-iptables: test-legacy-agents test-legacy-attacks test-nft-agents test-nft-attacks ## tests of whole agents again, with the iptables dataplane: all with legacy, a part with nft
 
+# With ONCE, legacy leaves out what nft plays: the chains of both have one renderer. Of the corpus each plays other cases.
 test-legacy-agents: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_KILLS=40 MARGAY_E2E_CORPUS_EACH=3 \
-		$(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALarge|FurtherSource|Corpus|DatastoreGone|BadInput|Transfers|Rearranged|OnePort|CleanupLoses|ABadWire|APrefixOf|AWrongPrefix'
+		$(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALarge|FurtherSource|Corpus|DatastoreGone|BadInput|Transfers|Rearranged|OnePort|CleanupLoses|ABadWire|APrefixOf|AWrongPrefix' $(if $(ONCE),-skip '$(AGENTS)')
 
 test-legacy-attacks: packages
-	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 30m ./test/e2e/hostile -run '$(HOSTILE)'
+	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 30m ./test/e2e/hostile -run '$(HOSTILE)' $(if $(ONCE),-skip '$(NFT_HOSTILE)')
 
 test-nft-agents: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_CORPUS_EACH=9 MARGAY_E2E_CORPUS_FROM=1 $(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|Corpus'
