@@ -14,7 +14,7 @@ demo: build packages ## real policy on real pods in network namespaces; needs ro
 
 test: build packages ## everything, privileged tests included when run as root; three jobs side by side
 	@MARGAY_E2E_BINARY=$(CURDIR)/bin/margay $(MAKE) --no-print-directory -k -j3 --output-sync=target ONCE=1 \
-		test-agents test-attacks test-others test-legacy-agents test-legacy-attacks test-nft-agents test-nft-attacks
+		test-agents test-attacks test-dataplanes test-others test-legacy-agents test-legacy-attacks test-nft-agents test-nft-attacks
 
 # The jobs of `make test`, each of one process of tests at a time. Tests of agents wait most of the time, so that two CPUs are enough for
 # three jobs; the long ones come first.
@@ -24,8 +24,13 @@ test-agents: packages
 test-attacks: packages
 	$(GO) test -timeout 30m ./test/e2e/hostile
 
+test-dataplanes: packages
+	$(GO) test -timeout 30m -p 1 $$($(GO) list ./... | grep -E '$(DATAPLANES)')
+
 test-others: packages
-	$(GO) test -timeout 30m -p 1 $$($(GO) list ./... | grep -vE '/test/e2e(/hostile)?$$')
+	$(GO) test -timeout 30m -p 1 $$($(GO) list ./... | grep -vE '/test/e2e(/hostile)?$$|$(DATAPLANES)')
+
+DATAPLANES = /pkg/dataplane/|/pkg/agent$$|/cmd/agent/cli$$
 
 test-iptables: test-legacy-agents test-legacy-attacks test-nft-agents test-nft-attacks ## tests of whole agents again, with the iptables dataplane: all with legacy, a part with nft
 
@@ -145,5 +150,5 @@ C = $(wildcard bpf/*.c bpf/lib/*.h)
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-agents test-attacks test-others test-iptables test-legacy-agents test-legacy-attacks test-nft-agents test-nft-attacks test-race e2e e2e-agents e2e-timed e2e-corpus e2e-datastore e2e-iptables e2e-binaries kubelet conformance kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
+.PHONY: help build demo packages test test-agents test-attacks test-dataplanes test-others test-iptables test-legacy-agents test-legacy-attacks test-nft-agents test-nft-attacks test-race e2e e2e-agents e2e-timed e2e-corpus e2e-datastore e2e-iptables e2e-binaries kubelet conformance kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
 .DEFAULT_GOAL := help
