@@ -202,8 +202,8 @@ func TestInheritedLabelsChangeInPartsAndNoPodIsBetween(t *testing.T) {
 		r.g.InParts(0)
 		checkEmptied(t, r.g, r.dp, r.all)
 	})
-	if parts < 20 {
-		t.Errorf("%d flushes have left something, which is too few to test it", parts)
+	if parts == 0 { // some 100 do
+		t.Error("no flush has left something, so nothing was tested")
 	}
 }
 
