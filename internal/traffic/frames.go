@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -52,7 +53,7 @@ func SendFrame(h *lab.Host, iface string, frame []byte) error {
 		if err != nil {
 			return err
 		}
-		err = s.Send([][]byte{frame})
+		err = errors.Join(s.file.SetWriteDeadline(time.Now().Add(time.Minute)), s.Send([][]byte{frame}))
 		if err == nil || again {
 			return err
 		}

@@ -99,7 +99,7 @@ func TestWhatADeletionUncoversIsCreditedToIt(t *testing.T) {
 	}
 }
 
-// The end of a tier that staged policies alone would isolate is credited to the first of them; one that is there already is nobody's.
+// The end of a tier that staged policies alone would isolate is credited to the first of them. If enforced policies isolate already, no staged policy gets the credit.
 func TestTheEndOfATierIsCreditedToWhatIsolates(t *testing.T) {
 	as := Shadow(&model.DirectionPolicy{Direction: model.Ingress, Tiers: []model.TierPolicy{
 		{Name: "a", Default: model.Deny, Policies: []*model.PolicyRules{rules("x", true), rules("y", true)}},

@@ -16,7 +16,7 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// counted is a Source that nobody runs, and how many directories it has read.
+// counted is a Source whose looks the test makes itself. It counts the directories that are read.
 type counted struct {
 	*Source
 	dirs int
