@@ -16,6 +16,17 @@ func NewPool(first, limit uint32) Pool { return Pool{next: first, limit: limit} 
 // Next returns the lowest number that has never been taken.
 func (s *Pool) Next() uint32 { return s.next }
 
+// FreeBelow returns how many numbers below limit are free.
+func (s *Pool) FreeBelow(limit uint32) int {
+	free := int(max(min(limit, s.limit), s.next) - s.next)
+	for _, n := range s.free.heap {
+		if n < limit {
+			free++
+		}
+	}
+	return free
+}
+
 // Acquire returns the lowest free number, or 0 if there is none left.
 func (s *Pool) Acquire() uint32 {
 	if s.free.len() > 0 {

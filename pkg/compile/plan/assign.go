@@ -69,7 +69,8 @@ func (s *assignment) turn(e *endpoint) int {
 func (s *assignment) assign(e *endpoint) {
 	var want [2]*program
 	l := s.sets.localOf(e.desired.policy)
-	if !s.prepare(e, l) { // it keeps its desired programs until then
+	hopeless := s.hopeless(e, l)
+	if hopeless < 0 && !s.prepare(e, l) { // it keeps its desired programs until then
 		s.part[e.id] = true
 		for _, prog := range e.desired.programs {
 			if prog != nil {
@@ -80,7 +81,7 @@ func (s *assignment) assign(e *endpoint) {
 	}
 	s.failures.forget(e.id)
 	for d := range want {
-		if e.desired.policy != nil {
+		if e.desired.policy != nil && (hopeless < 0 || d == hopeless) {
 			want[d] = s.desiredProgram(e, d, l)
 		}
 	}
@@ -116,19 +117,46 @@ func (s *assignment) desiredProgram(e *endpoint, d int, l *localAddrs) *program 
 		err = s.ledger.admit(accountOf(e.id), prog)
 	}
 	if err == nil {
+		prog.crowds = false
 		if prog.limited {
 			s.failures.note(at, outgrown(prog))
 		}
 		return prog
 	}
 	s.failures.note(at, err)
+	old := s.kept(e, d, err)
+	if old != nil {
+		s.ledger.charge(accountOf(e.id), old)
+		s.failures.keep(at)
+	}
+	return old
+}
+
+// kept returns the applied program of an endpoint-direction that cannot have its policy, if it may stay; otherwise nil.
+func (s *assignment) kept(e *endpoint, d int, err error) *program {
 	old := e.applied.programs[d]
-	if old == nil || isShadow(e.id) || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() || !s.outlives(old) {
+	if old == nil || isShadow(e.id) || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() || !s.outlives(old) || old.crowds {
 		return nil
 	}
-	s.ledger.charge(accountOf(e.id), old)
-	s.failures.keep(at)
 	return old
+}
+
+// hopeless returns a direction of which it is known that the endpoint can have no program; negative: neither. Then nothing is done for the
+// other one: two endpoints whose policies take several plans would have each other's made again and again.
+func (s *assignment) hopeless(e *endpoint, l *localAddrs) int {
+	if e.desired.policy == nil {
+		return -1
+	}
+	for d, f := range e.desired.folds {
+		err := s.failures.bars(EndpointDirection{e.id, model.Direction(d)})
+		if err == nil {
+			err = s.policies.refusal(f, l, accountOf(e.id))
+		}
+		if err != nil && s.kept(e, d, err) == nil {
+			return d
+		}
+	}
+	return -1
 }
 
 // prepare expands the policies of an endpoint, as far as this plan's time allows. False: there is more to do.
@@ -145,15 +173,32 @@ func (s *assignment) prepare(e *endpoint, l *localAddrs) (ready bool) {
 	return ready
 }
 
-// refuse rejects a program: the endpoints that desired it keep their applied programs.
-func (s *assignment) refuse(prog *program) {
-	s.policies.refuse(prog, tooComplex(prog))
-	for _, e := range s.endpoints.sorted() {
-		if e.desired.programs[0] == prog || e.desired.programs[1] == prog {
-			s.release(e)
-			s.assign(e)
+// refuse rejects programs, which have reasons: the endpoints that desired them keep their applied programs. It returns these endpoints, by id, and
+// the variants that had the programs.
+func (s *assignment) refuse(reasons map[*program]error) (of []*endpoint, had []foldVariant) {
+	all, seen := s.endpoints.sorted(), map[*fold]bool{nil: true}
+	for _, e := range all {
+		for _, f := range e.desired.folds {
+			if seen[f] {
+				continue
+			}
+			seen[f] = true
+			for _, v := range f.variants {
+				if err := reasons[v.program]; v.program != nil && err != nil {
+					v.program, v.err = nil, err
+					had = append(had, foldVariant{f, v})
+				}
+			}
 		}
 	}
+	for _, e := range all {
+		if reasons[e.desired.programs[0]] != nil || reasons[e.desired.programs[1]] != nil {
+			s.release(e)
+			s.assign(e)
+			of = append(of, e)
+		}
+	}
+	return of, had
 }
 
 // leaveLacking is for the first plan: endpoints that would keep a table of an earlier agent, for want of one of their own, are closed if it

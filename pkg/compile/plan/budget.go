@@ -36,7 +36,10 @@ var (
 )
 
 // Budget limits the cost of policies. A zero value is no limit.
-type Budget struct{ Direction, Namespace, Node, Assured Cost }
+type Budget struct {
+	Direction, Namespace, Node, Assured Cost
+	Room                                int // classes that the dataplane has room for; see crowd
+}
 
 // DefaultBudget is for a node whose maps hold so many chunks of classes (class_sets) and names of sets, and so many
 // prefixes of a family. Half of them is left for members that authors of policy do not choose: pods, and addresses that
@@ -57,6 +60,7 @@ func DefaultBudget(sets, prefixes int) Budget {
 func (b Budget) WithClasses(room int) Budget {
 	b.Direction.Classes, b.Namespace.Classes = max(1, room/4), max(1, room/4)
 	b.Node.Classes, b.Assured.Classes = max(1, room/2), max(1, room/128)
+	b.Room = room
 	return b
 }
 

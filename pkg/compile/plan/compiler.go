@@ -37,6 +37,7 @@ type Compiler struct {
 	endpoints *endpoints
 	assigned  *assignment
 	back      *fallback
+	crowd     *crowd
 }
 
 // New returns a Compiler that starts from the state of a kernel; nil: from an empty kernel.
@@ -51,6 +52,7 @@ func New(o Options, from *Snapshot) *Compiler {
 		pace:     &pace{limit: o.Limits.Open, limitPart: o.Limits.Part, limitMake: o.Limits.Make},
 		failures: newFailures(),
 		back:     &fallback{confirm: o.Confirm},
+		crowd:    newCrowd(o.Budget),
 	}
 	c.programs = newPrograms(o.Limits, all, c.sets, c.rules)
 	c.policies = newPolicies(c.sets, c.rules, c.programs, c.ledger, c.pace)
@@ -73,8 +75,10 @@ func (c *Compiler) Update(ch model.Changes) Plan {
 	c.sets.Reuse()
 	c.rules.Reuse()
 	c.classes.Reuse()
+	c.crowd.lower(c.classes)
 	for _, id := range slices.Sorted(maps.Keys(ch.Sets)) {
 		c.updateSet(id, ch.Sets[id])
+		c.crowd.note(id, ch.Sets[id])
 	}
 	c.sets.changeMembers()
 	for _, id := range slices.SortedFunc(maps.Keys(ch.Endpoints), model.EndpointID.Compare) {

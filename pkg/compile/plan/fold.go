@@ -19,13 +19,14 @@ type fold struct {
 
 // variant is a fold for endpoints with the same answers. Without program and err, there was no room for the program.
 type variant struct {
-	has     [2]bool // IPv4, IPv6
-	inside  []bool  // by index in fold.nets
-	answers map[question]bool
-	making  *expansion // nil: none has begun, or it has been used
-	program *program
-	cost    Cost
-	err     error
+	has      [2]bool // IPv4, IPv6
+	inside   []bool  // by index in fold.nets
+	answers  map[question]bool
+	making   *expansion // nil: none has begun, or it has been used
+	program  *program
+	cost     Cost
+	err      error
+	patience uint64 // changes of its sets before it is tried again: see crowd
 }
 
 // localNets returns the prefixes that rules compare the endpoint's own address with.

@@ -51,7 +51,7 @@ func (p *planner) admit() {
 			continue
 		}
 		if prog.table == nil {
-			p.c.assigned.refuse(prog)
+			p.c.assigned.refuse(map[*program]error{prog: tooComplex(prog)})
 			continue
 		}
 		p.Tables = append(p.Tables, prog.table)

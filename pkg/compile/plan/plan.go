@@ -35,9 +35,11 @@ func (c *Compiler) plan(changed bool) Plan {
 		p.toOpen = 0
 	}
 	c.endpoints.markStale(c.assigned.keptOpen())
+	p.readmit()
 	p.stale = c.assigned.assignStale()
 	c.pace.work.Endpoints = len(p.stale)
 	p.openSets()
+	p.limitClasses()
 	p.moveAddrs()
 	p.admit()
 	if c.pace.first() {

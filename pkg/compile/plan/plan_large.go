@@ -82,7 +82,7 @@ func (p *planner) openSetsOf(prog *program, loads []part) []part {
 	for p.toOpen > 0 && prog.named == len(prog.IDs) && prog.open < len(prog.sets) {
 		num := prog.sets[prog.open]
 		u := p.c.sets.use(num)
-		if !u.named {
+		if !u.named || u.hidden {
 			p.name(num)
 			p.toOpen -= memberCost
 		}
@@ -99,7 +99,8 @@ func (p *planner) openSetsOf(prog *program, loads []part) []part {
 
 // name makes a set known to the kernel.
 func (p *planner) name(set uint32) {
-	p.c.sets.use(set).named = true
+	u := p.c.sets.use(set)
+	u.named, u.hidden = true, false
 	if p.SetNames == nil {
 		p.SetNames = map[uint32]model.SetID{}
 	}

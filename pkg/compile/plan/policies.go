@@ -56,6 +56,17 @@ func (s *policies) prepare(f *fold, l *localAddrs, namespace string) (ready bool
 	return ready
 }
 
+// refusal returns why no endpoint of the namespace with these addresses, the first of each family, can have a policy, as far as that is known.
+func (s *policies) refusal(f *fold, l *localAddrs, namespace string) error {
+	switch v := f.variant(l); {
+	case v.err != nil:
+		return v.err
+	case v.program == nil && v.cost != (Cost{}):
+		return s.ledger.room(namespace, v.cost)
+	}
+	return nil
+}
+
 // prepareFor does so for the first address of each family.
 func (s *policies) prepareFor(f *fold, l *localAddrs, namespace string) (ready bool) {
 	v := f.variant(l)
@@ -155,13 +166,8 @@ func (s *policies) expand(f *fold, l *localAddrs, namespace string) (*program, e
 	return made, nil
 }
 
-// refuse gives a reason why no endpoint can have the program, instead of the program.
-func (s *policies) refuse(prog *program, err error) {
-	for _, f := range s.folds {
-		for _, v := range f.variants {
-			if v.program == prog {
-				v.program, v.err = nil, err
-			}
-		}
-	}
+// foldVariant is a variant of a policy.
+type foldVariant struct {
+	*fold
+	*variant
 }

@@ -17,6 +17,7 @@ type published struct {
 	later   bool         // a table with rows for all classes is made in a later plan; this one denies some
 	foreign bool         // found in the kernel: the classes of its rows are not known
 	found   bool         // before is foreign
+	crowds  bool         // it was refused while endpoints were judged by it, and none may keep it: see crowd
 }
 
 // errShort is why a table found in the kernel is short.

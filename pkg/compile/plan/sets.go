@@ -39,6 +39,7 @@ type setUse struct {
 	thinned classes.Place  // up to which its members have left
 	named   bool           // the kernel has its name, and classes tell its members apart
 	refs    int            // programs
+	hidden  bool           // named, but classes do not tell its members apart: see crowd
 	lacking bool           // an orphan, with members that are not known: they are in classes that the kernel did not have the sets of
 }
 
@@ -232,7 +233,7 @@ func (s *setNumbers) forget(num uint32, u *setUse) {
 	if u.orphan {
 		s.Drop(num)
 	}
-	u.named, u.orphan, u.lacking, u.loaded, u.nets = false, false, false, false, nil
+	u.named, u.hidden, u.orphan, u.lacking, u.loaded, u.nets = false, false, false, false, false, nil
 	if !u.defined { // else members may wait for the next program
 		s.coming.await(num, u, nil)
 		s.uses.remove(num)

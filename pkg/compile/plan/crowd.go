@@ -1,0 +1,175 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// A dataplane may have room for few classes, which all endpoints share. Their number is no sum: sets of two policies that divide each other's
+// addresses have as many classes as the product. So before addresses move, it is counted how many classes there would be. If that leaves less
+// than an eighth of the room, which is for pods that come, programs are refused whose policies have made the sets.
+
+// crowd has the policies that were refused for that, and says when they are tried again. The zero value is no limit.
+type crowd struct {
+	room    int         // classes that the dataplane has room for; 0: any number
+	assured int         // combinations of the sets of one namespace's policies, which are not refused for others' once they are enforced
+	refused []*crowding // in the order in which they were
+}
+
+// crowding is why and until when a variant of a policy is refused.
+type crowding struct {
+	foldVariant
+	added   int                  // classes that went with it and with those that were refused at once
+	left    int                  // classes that there were without them
+	sets    map[model.SetID]bool // of its author
+	changes int                  // of these sets, by which they may have fewer combinations
+	since   uint64               // the plan that refused it
+}
+
+// mostPatience bounds how many plans or changes a policy waits that has been refused again and again.
+const mostPatience = 1 << 12
+
+// leastAssured is for a dataplane with very little room.
+const leastAssured = 8
+
+func newCrowd(b Budget) *crowd {
+	return &crowd{room: b.Room, assured: max(b.Assured.Classes, leastAssured)}
+}
+
+// most is how many classes there may be without policies being refused.
+func (c *crowd) most() int { return c.room - c.room/8 }
+
+// mostAgain is how many there may be with a policy that was refused before.
+func (c *crowd) mostAgain() int { return c.room - c.room/4 }
+
+// lower moves classes that the dataplane has no room for to lower numbers that have become free.
+func (c *crowd) lower(all *classes.Classes) {
+	if c.room > 0 {
+		all.Lower(uint32(c.room))
+	}
+}
+
+// note counts a change of a set that may make combinations fewer.
+func (c *crowd) note(id model.SetID, change *model.SetChange) {
+	if !change.Gone && len(change.Removed) == 0 {
+		return
+	}
+	for _, of := range c.refused {
+		if of.sets[id] {
+			of.changes++
+		}
+	}
+}
+
+// readmit lets refused policies be tried for which there is room by now, or whose sets have changed. The more often that fails, the
+// more plans it takes, or changes.
+func (p *planner) readmit() {
+	c := p.c
+	if len(c.crowd.refused) == 0 {
+		return
+	}
+	now := c.classes.Len()
+	room := c.crowd.mostAgain() - now
+	folds := map[*fold]bool{}
+	c.crowd.refused = slices.DeleteFunc(c.crowd.refused, func(of *crowding) (ended bool) {
+		fewer := of.added <= room || now <= of.left-of.left/4 // it may add fewer beside those that are left
+		switch {
+		case c.policies.folds[of.policy] != of.fold:
+			return true
+		case fewer && c.pace.plan()-of.since > of.patience:
+			room -= of.added
+		case uint64(of.changes) <= of.patience:
+			return false
+		}
+		of.err, of.patience = nil, min(2*of.patience+1, mostPatience)
+		folds[of.fold] = true
+		return true
+	})
+	for id, e := range c.endpoints.list {
+		if folds[e.desired.folds[0]] || folds[e.desired.folds[1]] {
+			c.endpoints.stale[id] = true
+		}
+	}
+}
+
+// limitClasses refuses programs if addresses would have too many classes. It is called when sets are open and no address has moved.
+func (p *planner) limitClasses() {
+	c := p.c
+	if c.crowd.room == 0 {
+		return
+	}
+	all := c.classes.Crowd(c.crowd.most())
+	if all == nil {
+		return
+	}
+	a := authorsOf(c.programs.all(), c.endpoints.judging())
+	var refused []*crowding
+	total, shares := classes.Shares(all, a.of, len(a.list))
+	left := total
+	for batch := 1; left > c.crowd.most(); batch *= 2 {
+		by := a.choose(shares, c.crowd.assured)
+		if by < 0 {
+			break // what is left is of pods, or of policies that belong to no namespace
+		}
+		why := a.list[by].tooMany(left, c.crowd.most(), shares[by].Added)
+		refused = append(refused, p.refuseCrowding(a, by, batch, why)...)
+		left, shares = classes.Shares(all, a.of, len(a.list))
+	}
+	for _, of := range refused { // several may have made the same classes
+		of.added, of.left, of.since = total-left, left, c.pace.plan()
+	}
+	c.crowd.refused = append(c.crowd.refused, refused...)
+}
+
+// refuseCrowding refuses so many programs of an author.
+func (p *planner) refuseCrowding(a *authors, by, batch int, why error) (refused []*crowding) {
+	c := p.c
+	programs := a.last(by, batch)
+	sets := map[model.SetID]bool{}
+	for num, of := range a.author {
+		if of == by {
+			sets[c.sets.Key(num)] = true
+		}
+	}
+	reasons := map[*program]error{}
+	for _, prog := range programs {
+		reasons[prog] = why
+		prog.crowds = a.judging[prog]
+	}
+	endpoints, had := c.assigned.refuse(reasons)
+	p.stale = append(p.stale, endpoints...)
+	slices.SortFunc(p.stale, func(x, y *endpoint) int { return x.id.Compare(y.id) })
+	p.stale = slices.Compact(p.stale)
+	for _, v := range had {
+		refused = append(refused, &crowding{foldVariant: v, sets: sets})
+	}
+	c.classes.Hide(c.sets.uses.hide(a.leave(programs))...)
+	return refused
+}
+
+// hide notes that sets make no classes any more that were opened for refused programs, and returns those that did. No program refers to them.
+func (s *setUses) hide(sets []uint32) (named []uint32) {
+	for _, num := range sets {
+		if u := s.get(num); u != nil && u.named {
+			u.hidden = true
+			named = append(named, num)
+		}
+	}
+	return named
+}
+
+// judging are the programs that judge packets now.
+func (s *endpoints) judging() map[*program]bool {
+	all := map[*program]bool{}
+	for e := range maps.Values(s.list) {
+		for _, prog := range e.applied.programs {
+			if prog != nil {
+				all[prog] = true
+			}
+		}
+	}
+	return all
+}
