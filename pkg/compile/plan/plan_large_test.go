@@ -287,3 +287,32 @@ func TestRowsThatAreThereAreNotWritten(t *testing.T) {
 		t.Errorf("%d rows of the other's table are written again", n)
 	}
 }
+
+// Two pods cannot have their ingress policies, and each egress policy takes several plans. Nothing is made for pods that stay closed: what one of them did not need
+// any more was made again while the other one's was.
+func TestPodsThatCannotHaveOnePolicyHaveNoOtherMade(t *testing.T) {
+	w := parts(Options{Limits: table.Limits{Open: 40}, Budget: Budget{Namespace: Cost{Sets: 10}}})
+	var pods []*model.EndpointPolicy
+	for i := range 3 {
+		e := pod("evil", fmt.Sprint(i), i+1, 12)
+		var rules []model.MatchRule
+		for port := range 100 + 50*i {
+			side := model.Side{Ports: &model.PortMatch{Ranges: []model.PortRange{{Lo: uint16(2 * port), Hi: uint16(2 * port)}}}}
+			rules = append(rules, model.MatchRule{Action: model.Allow, Protocol: new(model.ProtoTCP), Destination: side})
+		}
+		e.Egress = policyOfRules(model.Egress, rules...)
+		pods = append(pods, e)
+	}
+	w.step() // the first plan does everything
+	plans := 0
+	for p := w.step(pods...); p.More; p = w.step() {
+		if plans++; plans > 1000 {
+			t.Fatal("the plans have no end")
+		}
+	}
+	for _, e := range pods {
+		if n := w.sets(e); n >= 0 || w.Failed()[EndpointDirection{e.ID, model.Ingress}] == nil {
+			t.Errorf("%v has a policy of %d sets: %v", e.ID, n, w.Failed())
+		}
+	}
+}
