@@ -109,24 +109,30 @@ func (a *authors) of(set uint32) int {
 }
 
 // choose returns the author whose programs are to be refused; negative: there is none. What does not judge packets yet is refused before what
-// does, and what is enforced of an author with few combinations is never refused.
-func (a *authors) choose(shares []classes.Share, assured int) (by int) {
-	best, rank := -1, 0
+// does. That is only refused if there is no room left, and never of an author with few combinations. While somebody has many, others may use
+// what room there is.
+func (a *authors) choose(shares []classes.Share, assured int, full bool) (by int) {
+	const none, small, judging, large = 0, 1, 2, 3
+	best, rank, someJudging := -1, none, false
 	for by, share := range shares {
-		var is int
-		switch pending, large := len(a.pending(by)) > 0, share.Alone > assured; {
-		case share.Added == 0 || len(a.programs[by]) == 0:
+		if share.Added == 0 || len(a.programs[by]) == 0 {
 			continue
-		case large && pending:
-			is = 3
-		case large:
-			is = 2
-		case pending:
-			is = 1
 		}
-		if is > rank || is == rank && is > 0 && share.Added > shares[best].Added {
+		is := none
+		switch pending, many := len(a.pending(by)) > 0, share.Alone > assured; {
+		case many && pending:
+			is = large
+		case many:
+			is, someJudging = judging, true
+		case pending:
+			is = small
+		}
+		if is > rank || is == rank && is > none && share.Added > shares[best].Added {
 			best, rank = by, is
 		}
+	}
+	if someJudging && !full && rank < large {
+		return -1
 	}
 	return best
 }

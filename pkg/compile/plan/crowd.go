@@ -10,7 +10,8 @@ import (
 
 // A dataplane may have room for few classes, which all endpoints share. Their number is no sum: sets of two policies that divide each other's
 // addresses have as many classes as the product. So before addresses move, it is counted how many classes there would be. If that leaves less
-// than an eighth of the room, which is for pods that come, programs are refused whose policies have made the sets.
+// than an eighth of the room, which is for pods that come, programs are refused whose policies have made the sets. If it leaves less than half of
+// that, programs that judge packets are, too: addresses may need their old class and the new one for a moment.
 
 // crowd has the policies that were refused for that, and says when they are tried again. The zero value is no limit.
 type crowd struct {
@@ -41,6 +42,9 @@ func newCrowd(b Budget) *crowd {
 
 // most is how many classes there may be without policies being refused.
 func (c *crowd) most() int { return c.room - c.room/8 }
+
+// full is how many there may be without pods being closed whose policies are in force.
+func (c *crowd) full() int { return c.room - c.room/16 }
 
 // mostAgain is how many there may be with a policy that was refused before.
 func (c *crowd) mostAgain() int { return c.room - c.room/4 }
@@ -110,9 +114,9 @@ func (p *planner) limitClasses() {
 	total, shares := classes.Shares(all, a.of, len(a.list))
 	left := total
 	for batch := 1; left > c.crowd.most(); batch *= 2 {
-		by := a.choose(shares, c.crowd.assured)
+		by := a.choose(shares, c.crowd.assured, left > c.crowd.full())
 		if by < 0 {
-			break // what is left is of pods, or of policies that belong to no namespace
+			break // there is room for the others, or what is left is of pods, or of policies that belong to no namespace
 		}
 		why := a.list[by].tooMany(left, c.crowd.most(), shares[by].Added)
 		refused = append(refused, p.refuseCrowding(a, by, batch, why)...)

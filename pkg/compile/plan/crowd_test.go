@@ -156,6 +156,26 @@ func TestSmallNamespacesKeepWhatIsEnforced(t *testing.T) {
 	w.want("n6/a", 1, "")
 }
 
+// What is left of the room is there for others. Nothing that is in force is refused before that is used, too.
+func TestNobodyIsClosedWhileThereIsRoom(t *testing.T) {
+	w := newTenants(t, Budget{}.WithClasses(100))
+	for i := range 6 {
+		w.apply(lister("evil", fmt.Sprint(i), i, 1))
+	}
+	w.apply(pod("shop", "b", 3, 24))
+	if n := w.classes.Len(); n <= w.crowd.most() || n > w.crowd.full() {
+		t.Fatalf("%d classes: the test tests nothing", n)
+	}
+	w.want("shop/b", 24, "")
+	w.want("evil/5", 1, "")
+	w.apply(lister("evil", "6", 6, 1))
+	w.want("evil/6", -1, "policies of namespace evil")
+	w.apply(pod("depot", "a", 4, 10))
+	w.want("depot/a", 10, "")
+	w.want("evil/5", -1, "policies of namespace evil")
+	w.fits(100)
+}
+
 // Policies that belong to no namespace are nobody's fault.
 func TestClusterWidePoliciesAreNotRefused(t *testing.T) {
 	w := newTenants(t, Budget{}.WithClasses(100))
