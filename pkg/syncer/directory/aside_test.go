@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -106,10 +104,10 @@ func TestAFileIsReadOnceItsOwnEventsPause(t *testing.T) {
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	b := burst{quiet: 50 * time.Millisecond, patience: time.Second}
 	busy, calm := filepath.Join("d", "busy.yaml"), filepath.Join("d", "calm.yaml")
-	b.add(fsnotify.Event{Name: busy, Op: fsnotify.Write}, at(0))
-	b.add(fsnotify.Event{Name: calm, Op: fsnotify.Write}, at(10))
+	b.add(busy, at(0))
+	b.add(calm, at(10))
 	for ms := 20; ms <= 60; ms += 20 {
-		b.add(fsnotify.Event{Name: busy, Op: fsnotify.Write}, at(ms))
+		b.add(busy, at(ms))
 	}
 	if wait, ok := b.next(at(60)); !ok || wait != 0 {
 		t.Errorf("the next look is in %v, %v", wait, ok)
@@ -119,7 +117,7 @@ func TestAFileIsReadOnceItsOwnEventsPause(t *testing.T) {
 		t.Errorf("read %v, left alone %v", touched, unquiet)
 	}
 	for ms := 80; ms < 1000; ms += 20 {
-		b.add(fsnotify.Event{Name: busy, Op: fsnotify.Write}, at(ms))
+		b.add(busy, at(ms))
 	}
 	if wait, ok := b.next(at(990)); !ok || wait != 10*time.Millisecond {
 		t.Errorf("patience ends in %v, %v", wait, ok)

@@ -1,10 +1,6 @@
 package directory
 
-import (
-	"time"
-
-	"github.com/fsnotify/fsnotify"
-)
+import "time"
 
 // burst is what events have named and has not been read since. A file is read once its events pause, whatever becomes of
 // others meanwhile: who writes one all the time keeps no other waiting.
@@ -19,18 +15,15 @@ type burst struct {
 // unrest is of a path: its first and last events since it was read.
 type unrest struct{ first, last time.Time }
 
-// add records an event that matters: a write to a file that is no manifest does not.
-func (b *burst) add(e fsnotify.Event, now time.Time) {
-	if e.Op == fsnotify.Write && !isManifest(e.Name) {
-		return
-	}
+// add records an event.
+func (b *burst) add(path string, now time.Time) {
 	if b.paths == nil {
 		b.paths = map[string]*unrest{}
 	}
-	if b.paths[e.Name] == nil {
-		b.paths[e.Name] = &unrest{first: now}
+	if b.paths[path] == nil {
+		b.paths[path] = &unrest{first: now}
 	}
-	b.paths[e.Name].last = now
+	b.paths[path].last = now
 }
 
 func (b *burst) fail(err error, now time.Time) { b.err, b.lost = err, now }

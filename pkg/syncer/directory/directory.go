@@ -106,7 +106,9 @@ func (d *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 		case docs := <-d.aside.done:
 			d.parsed(docs)
 		case e := <-events:
-			b.add(e, time.Now())
+			if path := filepath.Clean(e.Name); d.tree.concerns(path, e.Op == fsnotify.Write) {
+				b.add(path, time.Now())
+			}
 			continue
 		case err := <-failures:
 			b.fail(err, time.Now())

@@ -13,23 +13,27 @@ import (
 // listing is what was found in a tree.
 type listing struct {
 	files      map[string]os.FileInfo // manifest files; links resolved
-	dirs       map[string]bool        // directories
+	dirs       map[string]string      // directories, and their paths without links
 	unreadable map[string]error       // manifest files and directories that are there and cannot be looked at
 	unwatched  map[string]error       // directories whose changes will not be announced
-	visited    map[string]bool        // directories by their path without links
+	visited    map[string]bool        // the same, by their paths without links
+	ways       ways                   // of symbolic links, and of the root
 	over       string                 // the first directory that was not read because there are too many; empty: none
 	other      []string               // regular files with other names
-	links      bool                   // there are symbolic links, whose targets may change with other paths
 }
 
 // walk lists the tree. Files that disappear meanwhile are left out.
 func (t *tree) walk() *listing {
 	l := &listing{
 		files:      map[string]os.FileInfo{},
-		dirs:       map[string]bool{},
+		dirs:       map[string]string{},
 		unreadable: map[string]error{},
 		unwatched:  map[string]error{},
 		visited:    map[string]bool{},
+		ways:       newWays(),
+	}
+	if root, err := filepath.Abs(t.root); err == nil {
+		l.ways.follow("/", root)
 	}
 	if err := t.walkDir(l, t.root); err != nil {
 		l.unreadable[t.root] = err
@@ -37,15 +41,16 @@ func (t *tree) walk() *listing {
 	if l.over != "" {
 		l.unreadable[t.root] = fmt.Errorf("more than %d directories: %s and others are not read; does a link lead out of the directory, to too many?", len(l.visited), l.over)
 	}
+	l.ways.known = nil // it has grown old
 	t.found, t.other = l, l.other
 	return l
 }
 
 // glance brings the listing up to date with one file that has come, changed or gone. It reports false if that takes a walk: if the path is, or
-// was, anything but a file in a directory of the last walk, or there are links.
+// was, anything but a file in a directory of the last walk, or a link leads through it.
 func (t *tree) glance(path string) bool {
 	l := t.found
-	if l == nil || l.links || l.dirs[path] || !l.dirs[filepath.Dir(path)] || under(filepath.Dir(path), l.unreadable) {
+	if l == nil || l.dirs[path] != "" || l.dirs[filepath.Dir(path)] == "" || under(filepath.Dir(path), l.unreadable) || l.isPassed(path) {
 		return false
 	}
 	info, err := os.Lstat(path)
@@ -64,9 +69,29 @@ func (t *tree) glance(path string) bool {
 	return true
 }
 
+// isPassed reports whether a link leads through the path.
+func (l *listing) isPassed(path string) bool {
+	dir := l.dirs[filepath.Dir(path)]
+	return dir != "" && l.ways.passed[filepath.Join(dir, filepath.Base(path))]
+}
+
+// concerns reports whether an event may change what a walk finds, or what is read. written: it says only that the file was written.
+func (t *tree) concerns(path string, written bool) bool {
+	switch l := t.found; {
+	case l.dirs[filepath.Dir(path)] == "": // a directory that is called otherwise now, or the root
+		return true
+	case l.dirs[path] != "" || l.isPassed(path):
+		return true
+	case strings.HasPrefix(filepath.Base(path), "."):
+		return false
+	default:
+		return !written || isManifest(path)
+	}
+}
+
 // walkDir lists one directory and those below it. It returns an error if this one cannot be read to its end.
 func (t *tree) walkDir(l *listing, dir string) error {
-	target, err := filepath.EvalSymlinks(dir)
+	target, err := withoutLinks(dir)
 	if err != nil {
 		return err
 	}
@@ -77,7 +102,7 @@ func (t *tree) walkDir(l *listing, dir string) error {
 		l.over = cmp.Or(l.over, dir)
 		return nil
 	}
-	l.visited[target], l.dirs[dir] = true, true
+	l.visited[target], l.dirs[dir] = true, target
 	watchErr := t.watch(dir)
 	entries, err := os.ReadDir(dir)
 	if watchErr != nil && err == nil {
@@ -93,7 +118,9 @@ func (t *tree) walkDir(l *listing, dir string) error {
 			l.leaveOut(path, e.Type())
 			continue
 		}
-		l.links = l.links || isLink
+		if isLink {
+			l.ways.follow(target, e.Name())
+		}
 		if err := t.visit(l, path); err != nil {
 			if _, gone := os.Lstat(path); gone == nil {
 				l.unreadable[path] = ofLink(path, isLink, err)

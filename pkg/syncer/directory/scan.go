@@ -27,7 +27,7 @@ func (d *Source) scan(touched, unquiet map[string]bool, lost bool) syncer.Batch 
 		paths[path] = lost || touched[path]
 	}
 	for path := range found.unreadable {
-		if isManifest(path) && !found.dirs[path] {
+		if isManifest(path) && found.dirs[path] == "" {
 			paths[path] = true
 		}
 	}
@@ -60,7 +60,7 @@ func (d *Source) follow(found *listing, paths, unquiet map[string]bool) syncer.B
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		info, ok := found.files[path]
 		switch {
-		case found.unreadable[path] != nil && !found.dirs[path]:
+		case found.unreadable[path] != nil && found.dirs[path] == "":
 			d.fail(path, found.unreadable[path])
 		case unquiet[path]:
 		case !ok:
