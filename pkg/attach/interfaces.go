@@ -36,6 +36,21 @@ func Interfaces(o WatchOptions, prefix string) ([]Interface, error) {
 	return list, nil
 }
 
+// Present returns those of the named interfaces that are in this network namespace.
+func Present(names map[string]bool) (map[string]bool, error) {
+	all, err := Interfaces(WatchOptions{}, "")
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for _, i := range all {
+		if names[i.Name] {
+			there[i.Name] = true
+		}
+	}
+	return there, nil
+}
+
 // linksOf lists all interfaces.
 func linksOf(o WatchOptions) ([]netlink.Link, error) {
 	handle, err := newHandle(o)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -39,6 +40,17 @@ func setUp(t *testing.T, ifindex uint32) {
 	}
 	if err := netlink.LinkSetUp(l); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// An interface is there whether or not it is up, and whether or not anything is routed to it.
+func TestPresentAreTheInterfacesOfTheNamespace(t *testing.T) {
+	room(t)
+	veth(t, "calione")
+	setUp(t, veth(t, "ethother"))
+	got, err := Present(map[string]bool{"calione": true, "ethother": true, "caligone": true, "gone interface": true})
+	if err != nil || !maps.Equal(got, map[string]bool{"calione": true, "ethother": true}) {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 

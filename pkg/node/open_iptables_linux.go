@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane/iptables"
@@ -79,7 +80,7 @@ func (p *iptablesParts) kernel(watch *nodewatch.Watch, log *slog.Logger) iptable
 		all, _ := IPTablesTools(ctx) // chains of a backend that does not work stay, as was configured
 		return all
 	}
-	return iptables.Kernel{Tools: p.tools, Others: others, Sets: p.sets, Lists: p.lists, Flows: p.flows, Node: watch, Routes: routesOut(log),
+	return iptables.Kernel{Tools: p.tools, Others: others, Sets: p.sets, Lists: p.lists, Flows: p.flows, Node: watch, Routes: routesOut(log), Present: attach.Present,
 		SCTPUntracked: noSCTP != nil, SourceRoutes: followsSourceRoutes, Resets: resetsGroup, Events: eventsGroup}
 }
 

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
@@ -84,7 +80,11 @@ func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *s
 	}
 	return func(ctx context.Context) error {
 		begun := time.Now()
-		if err := inside(c.InterfacePrefix, enforced.Locals); err != nil {
+		interfaces := map[string]bool{}
+		for _, name := range enforced.Locals {
+			interfaces[name] = true
+		}
+		if err := dataplane.Inside(c.InterfacePrefix, interfaces, attach.Present); err != nil {
 			return err
 		}
 		if err := bpfplane.JudgeAlone(d); err != nil {
@@ -96,24 +96,6 @@ func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *s
 		}
 		return err
 	}, nil
-}
-
-// inside returns an error while chains enforce policy on interfaces outside of the prefix: without the chains their packets would be judged by
-// nothing. Interfaces that are there no more do not count.
-func inside(prefix string, locals map[netip.Addr]string) error {
-	outside := map[string]bool{}
-	for _, name := range locals {
-		if strings.HasPrefix(name, prefix) || outside[name] {
-			continue
-		}
-		if _, err := netlink.LinkByName(name); err == nil {
-			outside[name] = true
-		}
-	}
-	if len(outside) == 0 {
-		return nil
-	}
-	return dataplane.OtherPrefix(prefix, "enforces", slices.Collect(maps.Keys(outside)))
 }
 
 // afterBPF makes an iptables dataplane add the flows of the BPF dataplane, and then detach its programs and remove their maps. Maps of

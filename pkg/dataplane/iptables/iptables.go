@@ -47,6 +47,8 @@ type Kernel struct {
 	Node  Node
 	// Routes reads the node's routes to endpoints with further sources. nil: none are known.
 	Routes shares.Routes
+	// Present says which interfaces are there.
+	Present dataplane.Present
 	// SCTPUntracked: the kernel's conntrack does not know SCTP.
 	SCTPUntracked bool
 	// SourceRoutes reports whether the node's kernel follows source routes of IPv4 packets (net.ipv4.conf.all.accept_source_route). It is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,17 +25,18 @@ import (
 // fakeNode is a node whose kernel is in memory.
 type fakeNode struct {
 	*IPTables
-	tables *iptables.Fake
-	sets   *ipsets.Fake
-	flows  *fakeFlows
-	graph  *calc.Graph
-	addrs  []netip.Addr // the node's own
-	keep   bool         // existing connections
-	mask   uint32       // of marks; 0: the default
-	prefix string       // of workload interfaces; "": the default
-	routes []further.Route
-	beside bool                  // marks are replaced while the test goes on; else apply waits for that
-	former map[netip.Addr]string // owners by another dataplane; nil: there is none
+	tables  *iptables.Fake
+	sets    *ipsets.Fake
+	flows   *fakeFlows
+	graph   *calc.Graph
+	addrs   []netip.Addr // the node's own
+	keep    bool         // existing connections
+	mask    uint32       // of marks; 0: the default
+	prefix  string       // of workload interfaces; "": the default
+	routes  []further.Route
+	present []string              // interfaces that are there, as Kernel.Present knows them
+	beside  bool                  // marks are replaced while the test goes on; else apply waits for that
+	former  map[netip.Addr]string // owners by another dataplane; nil: there is none
 }
 
 // fakeFlows are connections' marks.
@@ -125,7 +127,15 @@ func (n *fakeNode) open(t *testing.T) {
 		}
 		return list, nil
 	}
-	d, err := Open(context.Background(), config, Kernel{Tools: tools, Sets: n.sets, Flows: n.flows, Node: quietNode{n.addrs}, Routes: routes,
+	present := func(names map[string]bool) (map[string]bool, error) {
+		there := map[string]bool{}
+		for _, name := range n.present {
+			there[name] = names[name]
+		}
+		maps.DeleteFunc(there, func(_ string, asked bool) bool { return !asked })
+		return there, nil
+	}
+	d, err := Open(context.Background(), config, Kernel{Tools: tools, Sets: n.sets, Flows: n.flows, Node: quietNode{n.addrs}, Routes: routes, Present: present,
 		Former: func() map[netip.Addr]string { return n.former }}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

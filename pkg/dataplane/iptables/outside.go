@@ -3,37 +3,35 @@ package iptables
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/ipsets"
 )
 
 // inside returns an error while policy is in force on interfaces outside of the prefix, by the worlds in force or by the dataplane before this
-// one: packets of these interfaces would pass all chains of this world. Either prefix may be the wrong one. The present one is taken for it, and
-// nothing is changed. Interfaces that were only closed do not count: they are open under the present prefix.
+// one: packets of these interfaces would pass all chains of this world. Nothing is changed then. Interfaces that were only closed do not count:
+// they are open under the present prefix.
 func (i *inherited) inside(prefix string, kernel *Kernel) error {
 	if i.allInside {
 		return nil
 	}
-	outside, err := i.outside(prefix, kernel)
+	enforced, err := i.enforced(kernel)
 	if err != nil {
 		return fmt.Errorf("find out whether an agent with another prefix enforces policy here: %w", err)
 	}
-	if i.allInside = len(outside) == 0; i.allInside {
-		return nil
+	if err := dataplane.Inside(prefix, enforced, kernel.Present); err != nil {
+		return err
 	}
-	return dataplane.OtherPrefix(prefix, "enforces", slices.Collect(maps.Keys(outside)))
+	i.allInside = true
+	return nil
 }
 
-// outside are the interfaces without the prefix that have open endpoints and are there. One that is there has routes.
-func (i *inherited) outside(prefix string, kernel *Kernel) (map[string]bool, error) {
+// enforced are the interfaces that have open endpoints.
+func (i *inherited) enforced(kernel *Kernel) (map[string]bool, error) {
 	names := map[string]bool{}
 	note := func(_ netip.Addr, iface string) {
-		if iface != "" && !strings.HasPrefix(iface, prefix) {
+		if iface != "" {
 			names[iface] = true
 		}
 	}
@@ -47,18 +45,5 @@ func (i *inherited) outside(prefix string, kernel *Kernel) (map[string]bool, err
 	for a, iface := range formerOwners(*kernel) {
 		note(a, iface)
 	}
-	if len(names) == 0 || kernel.Routes == nil {
-		return names, nil
-	}
-	routes, err := kernel.Routes(names)
-	if err != nil {
-		return nil, err
-	}
-	there := map[string]bool{}
-	for _, r := range routes {
-		if names[r.Interface] {
-			there[r.Interface] = true
-		}
-	}
-	return there, nil
+	return names, nil
 }

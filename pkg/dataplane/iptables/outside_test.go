@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -46,7 +45,7 @@ func TestAnotherPrefixLeavesEnforcedPodsAsTheyAre(t *testing.T) {
 	n := newFakeNode(t)
 	n.mustApply(t, narrow.updates()...)
 	n.prefix = "eni"
-	n.routes = []further.Route{{Prefix: single(netip.MustParseAddr("10.0.0.10")), Interface: "calia"}}
+	n.present = []string{"calia"}
 	n.open(t)
 	n.wantRefused(t, "calia")
 	n.prefix = ""
@@ -54,7 +53,7 @@ func TestAnotherPrefixLeavesEnforcedPodsAsTheyAre(t *testing.T) {
 	if n.mustApply(t, narrow.updates()...); !n.state.world.inForce {
 		t.Error("the agent with the right prefix does not go on")
 	}
-	n.prefix, n.routes = "eni", nil // the pods have gone
+	n.prefix, n.present = "eni", nil // the pods have gone
 	n.open(t)
 	if n.mustApply(t, narrow.updates()...); !n.state.world.inForce {
 		t.Error("pods that have gone keep an agent with another prefix from going on")
@@ -68,7 +67,7 @@ func TestAnotherPrefixGoesOnWithoutOpenEndpoints(t *testing.T) {
 	n.open(t)
 	n.mustApply(t, model.InSync{})
 	n.prefix = ""
-	n.routes = []further.Route{{Prefix: single(netip.MustParseAddr("10.0.0.10")), Interface: "calia"}}
+	n.present = []string{"calia"}
 	n.open(t)
 	if n.mustApply(t, narrow.updates()...); !n.state.world.inForce {
 		t.Error("the agent does not go on")
@@ -80,7 +79,7 @@ func TestAnotherPrefixLeavesPodsOfTheFormerDataplaneAsTheyAre(t *testing.T) {
 	n := newFakeNode(t)
 	n.prefix = "eni"
 	n.former = map[netip.Addr]string{netip.MustParseAddr("10.0.0.10"): "calia", netip.MustParseAddr("10.0.0.11"): "calib"}
-	n.routes = []further.Route{{Prefix: single(netip.MustParseAddr("10.0.0.10")), Interface: "calia"}}
+	n.present = []string{"calia"}
 	n.open(t)
 	n.wantRefused(t, "calia")
 }
