@@ -39,11 +39,10 @@ func (o Outcome) Enforced() bool {
 
 // Flush is one flush of the graph.
 type Flush struct {
-	Changes model.Changes
-	Took    time.Duration
-	First   bool // nothing is enforced before it
-
-	IsPostponed func(model.PolicyKey) bool // whether a policy that has come waits for a later flush; for observers, while they observe
+	Changes   model.Changes
+	Took      time.Duration
+	First     bool              // nothing is enforced before it
+	Postponed []model.PolicyKey // policies that have come and wait for a later flush
 }
 
 // Attempt is one attempt to enforce the desired state. It is successful even if single endpoints are held back.

@@ -76,7 +76,7 @@ func (l *Loop) apply(ctx context.Context, t task, out *Outcome) error {
 	if !changes.InSync {
 		return nil
 	}
-	out.Flush = &Flush{Changes: changes, Took: time.Since(started), First: !l.progress.status.InSync, IsPostponed: l.graph.IsPostponed}
+	out.Flush = &Flush{Changes: changes, Took: time.Since(started), First: !l.progress.status.InSync, Postponed: l.graph.Postponed()}
 	if t.flushOnly && len(changes.Endpoints)+len(changes.Sets) == 0 && l.progress.status.Ready {
 		out.Complete = l.progress.complete()
 		return nil

@@ -54,7 +54,7 @@ func (p *policyLog) Observe(o Outcome) {
 	p.note(o.Batch.Policies)
 	if o.Flush != nil {
 		p.flushed(o.Flush.Changes, o.Flush.First, o.Started)
-		p.forget(o.Flush.IsPostponed)
+		p.forget(o.Flush.Postponed)
 	}
 	if o.Apply != nil && o.Apply.Err == nil {
 		p.enforced(o.Ended)
@@ -94,13 +94,19 @@ func (p *policyLog) flushed(changes model.Changes, silent bool, now time.Time) {
 }
 
 // forget ends what a flush has followed: the updates since the one before, but for those that it has postponed.
-func (p *policyLog) forget(isPostponed func(model.PolicyKey) bool) {
-	maps.DeleteFunc(p.later, func(key model.PolicyKey, _ bool) bool { return !isPostponed(key) })
-	for key := range p.noted {
-		if len(p.later) < mostNotedPolicy && isPostponed(key) {
-			p.later[key] = true
+func (p *policyLog) forget(postponed []model.PolicyKey) {
+	later := map[model.PolicyKey]bool{}
+	for _, updated := range []map[model.PolicyKey]bool{p.later, p.noted} {
+		if len(updated) == 0 {
+			continue
+		}
+		for _, key := range postponed {
+			if len(later) < mostNotedPolicy && updated[key] {
+				later[key] = true
+			}
 		}
 	}
+	p.later = later
 	clear(p.noted)
 }
 

@@ -187,6 +187,31 @@ func TestChangesThatWaitAreBounded(t *testing.T) {
 	}
 }
 
+// Policies that wait in the graph are noted up to a bound. Those that have waited for longest keep their place.
+func TestUpdatesThatArePostponedAreBounded(t *testing.T) {
+	p := newPolicyLog(slog.New(slog.DiscardHandler))
+	keys := make([]model.PolicyKey, 3*mostNotedPolicy)
+	for i := range keys {
+		keys[i] = model.PolicyKey{Kind: model.KindKubernetesNetworkPolicy, Namespace: "t", Name: fmt.Sprint("p-", i)}
+	}
+	first, others := keys[:100], keys[100:]
+	p.note(first)
+	p.forget(first[:90]) // ten take effect
+	p.note(others)
+	p.forget(slices.Concat(others[:2*mostNotedPolicy], first[:80]))
+	if len(p.noted) != 0 || len(p.later) != mostNotedPolicy {
+		t.Errorf("%d noted, %d later; want 0, %d", len(p.noted), len(p.later), mostNotedPolicy)
+	}
+	for i, key := range first {
+		if p.later[key] != (i < 80) {
+			t.Errorf("%s waits: %t", key.Name, p.later[key])
+		}
+	}
+	if p.forget(nil); len(p.later) != 0 {
+		t.Errorf("%d wait although nothing is postponed", len(p.later))
+	}
+}
+
 // A tenant has thousands of policies for each of its pods, which differ from one another, and changes one all the time. Before, the log
 // compared all policies of all pods, and each change kept the loop for 1 s longer.
 func TestThePoliciesThatStayCostTheLogNothing(t *testing.T) {

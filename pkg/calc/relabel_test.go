@@ -2,6 +2,7 @@ package calc
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"testing"
 
@@ -136,6 +137,13 @@ func (r *relabelRig) flush() {
 	// An object has 2 addresses or 3 prefixes, in the sets of at most 7 selectors, with and without ports, that lose and that get it.
 	if n := r.g.sets.counted - counted; quiet && n > r.most+100 {
 		r.Fatalf("%d addresses are counted in one flush, want %d", n, r.most)
+	}
+	postponed := map[model.PolicyKey]*model.Policy{}
+	for _, key := range r.g.Postponed() {
+		postponed[key] = r.g.pending.policies[key]
+	}
+	if !maps.Equal(postponed, r.g.pending.policies) {
+		r.Fatalf("postponed are %v, and %v wait", postponed, r.g.pending.policies)
 	}
 	for key, p := range waited {
 		if _, waits := r.g.pending.policies[key]; !waits {

@@ -53,11 +53,13 @@ func (g *Graph) Turning() map[string]bool {
 	return namespaces
 }
 
-// IsPostponed reports whether the last Flush has left a policy that was applied for a later one: labels that pods of its namespace inherit are being
-// changed in parts, and it is written for the new ones.
-func (g *Graph) IsPostponed(key model.PolicyKey) bool {
-	_, is := g.pending.policies[key]
-	return is
+// Postponed are the policies that were applied and that the last Flush has left for a later one, in no order: labels that pods of their namespace
+// inherit are being changed in parts, and they are written for the new ones. The slice is the caller's; nil: none. To be called before the next Apply.
+func (g *Graph) Postponed() []model.PolicyKey {
+	if len(g.pending.policies) == 0 {
+		return nil
+	}
+	return slices.AppendSeq(make([]model.PolicyKey, 0, len(g.pending.policies)), maps.Keys(g.pending.policies))
 }
 
 // HasMore reports whether the next Flush has something to do without any update, though Turning names no namespace: there may be room now for
