@@ -2,6 +2,7 @@ package calc
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,27 @@ func TestNumbersAtTheLimitMoveOnlyPodsOfTheirNamespace(t *testing.T) {
 					t.Errorf("%s: %d added, %d removed", text, len(c.Added), len(c.Removed))
 				}
 			}
+		}
+	}
+}
+
+// An endpoint may have the labels of two Namespaces. It is one of the first, and the limit of the other one moves it nowhere.
+func TestAnEndpointOfTwoNamespacesCountsForItsOwn(t *testing.T) {
+	const last = 1000 + MaxPortNumbers - 1
+	both := pod("other/both", "10.2.0.1", on("node-2"), profiles("kns.other", "kns.evil"), port("http", model.ProtoTCP, last))
+	r := newRig(t, pod("shop/a", "10.0.0.2"), byName(model.Allow), both, manyNumbers("evil/p", "10.1.0.1", 1000, MaxPortNumbers+5))
+	lowest := manyNumbers("evil/q", "10.1.0.2", 1, 1)
+	for _, u := range []model.EndpointUpdate{lowest, model.Absent(lowest).(model.EndpointUpdate), lowest} {
+		r.apply(u)
+		var members map[netip.Prefix]bool
+		ports, _ := namedPorts(t, r.graph)
+		for _, p := range ports {
+			if p.Port == last {
+				members = r.dp.Sets[p.Set]
+			}
+		}
+		if evil := u.Endpoint == nil; !members[netip.MustParsePrefix("10.2.0.1/32")] || members[netip.MustParsePrefix("10.1.0.1/32")] != evil {
+			t.Errorf("%d is given by %v; want the endpoint of both, and the other one: %t", last, members, evil)
 		}
 	}
 }
