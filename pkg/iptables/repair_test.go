@@ -270,6 +270,10 @@ func TestAChainThatOthersUseIsEmptied(t *testing.T) {
 		if commit := apply(t, table); commit.Bytes > 0 {
 			t.Errorf("written again: %+v", commit)
 		}
+		set(t, table, ruleset.Chain{Name: "mgyA-judge"}) // as it is
+		if commit := apply(t, table); commit.Chains != 1 || commit.Rules != 1 {
+			t.Errorf("the emptied chain is to be empty, and Apply wrote %+v: want the seal only", commit)
+		}
 		set(t, table, judge) // as it was before
 		apply(t, table)
 		if got, want := rules(t, table, "mgyA-judge"), canonical(slices.Clone(judge.Rules)...); !slices.Equal(got, want) {

@@ -83,8 +83,7 @@ func (t *transactions) drain() error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ENOBUFS):
-			t.lost++
-			clear(t.open)
+			t.lost++ // the end of a transaction may be among them: the tables that it has written count with the next end
 			continue
 		case err != nil:
 			return fmt.Errorf("read messages of nftables: %w", err)
