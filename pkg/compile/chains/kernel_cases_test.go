@@ -49,6 +49,9 @@ func TestChainsInTheKernelDecideAsThePolicy(t *testing.T) {
 				}
 			}
 			t.Logf("%d packets of %d policies, %d refused", tried, loads*perLoad, refused)
+			if refused > loads*perLoad/10 || tried < loads*perLoad {
+				t.Error("these are too few packets, or too few policies")
+			}
 		})
 	}
 }

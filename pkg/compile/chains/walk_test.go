@@ -89,6 +89,7 @@ func TestChainsDecideAsThePolicy(t *testing.T) {
 		t.Run(b.command(""), func(t *testing.T) {
 			t.Parallel()
 			o := optionsFor(t, b.family, b.shape)
+			tried, judged := 0, map[bool]int{} // policies; packets, by whether they are allowed
 			for i, p := range drawn(policies, packets, 7000) {
 				if p.slot = uint32(1 + i); p.slot > o.Marks.Most() {
 					t.Fatal("too many policies")
@@ -97,15 +98,20 @@ func TestChainsDecideAsThePolicy(t *testing.T) {
 				if all == nil {
 					continue
 				}
+				tried++
 				table := tableOf(t, all, o)
 				for _, x := range p.probes {
 					if x.slot = p.slot; x.opens.Src.Is4() == (b.family == 4) {
 						judge(t, o, all, table, x, i%2 == 0)
+						judged[x.want.Action == 1]++
 					}
 				}
 				if t.Failed() {
 					t.Fatalf("%d rules\n%s", total(all), policytest.Dump(p.program, p.numbers))
 				}
+			}
+			if tried < policies*9/10 || judged[true] < 100 || judged[false] < 1000 {
+				t.Errorf("%d of %d policies could be had, %d packets were allowed and %d denied: these are too few", tried, policies, judged[true], judged[false])
 			}
 		})
 	}
