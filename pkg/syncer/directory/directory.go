@@ -148,7 +148,7 @@ func (d *Source) openWatch() (<-chan fsnotify.Event, <-chan error, func()) {
 		d.tree.watch = func(string) error { return err }
 		return nil, nil, func() {}
 	}
-	d.tree.watch = w.Add
+	d.tree.watch, d.tree.unwatch = w.Add, w.Remove
 	return w.Events, w.Errors, func() {
 		if err := w.Close(); err != nil {
 			d.log.Warn("closing the watch of the directory failed", "directory", d.tree.root, "err", err)

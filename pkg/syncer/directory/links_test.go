@@ -89,3 +89,22 @@ func TestTheWorkingDirectoryIsReadOnce(t *testing.T) {
 	w.expect("one", "3")
 	w.expectNoProblems()
 }
+
+// A directory keeps its watch when one above it is renamed, and with it the name under which it was watched first. Another directory may get that
+// name.
+func TestADirectoryBelowARenamedOneIsWatchedByItsName(t *testing.T) {
+	w := watch(t, t.TempDir(), func(s *Source) { s.backstop = time.Hour })
+	writeFile(t, w.path("x/y/a.yaml"), namespace("one", "1"))
+	w.expect("one", "1")
+	w.must(os.Rename(w.path("x"), w.path("q")))
+	w.stays("one", "1")
+	writeFile(t, w.path("x/y/b.yaml"), namespace("two", "1"))
+	w.expect("one", "1", "two", "1")
+	for _, version := range []string{"2", "3"} {
+		w.write("q/y/a.yaml", namespace("one", version))
+		w.expect("one", version, "two", "1")
+	}
+	w.write("x/y/b.yaml", namespace("two", "2"))
+	w.expect("one", "3", "two", "2")
+	w.expectNoProblems()
+}

@@ -24,6 +24,31 @@ type listing struct {
 
 // walk lists the tree. Files that disappear meanwhile are left out.
 func (t *tree) walk() *listing {
+	l := t.list()
+	if t.unwatchGone(l) {
+		l = t.list()
+	}
+	t.found, t.other = l, l.other
+	return l
+}
+
+// unwatchGone ends the watches of directories that the tree has no more by the names they had, and reports whether there were any. One may have
+// another name now, since one above it was renamed, or a link leads to it. It is to be watched again then: a watch keeps the name that its directory
+// had first, and ends without a word when another directory gets that.
+func (t *tree) unwatchGone(now *listing) (some bool) {
+	if t.found == nil || t.unwatch == nil {
+		return false
+	}
+	for dir := range t.found.dirs {
+		if now.dirs[dir] == "" {
+			some = true
+			_ = t.unwatch(dir) // an error: the watch has ended with the directory
+		}
+	}
+	return some
+}
+
+func (t *tree) list() *listing {
 	l := &listing{
 		files:      map[string]os.FileInfo{},
 		dirs:       map[string]string{},
@@ -42,7 +67,6 @@ func (t *tree) walk() *listing {
 		l.unreadable[t.root] = fmt.Errorf("more than %d directories: %s and others are not read; does a link lead out of the directory, to too many?", len(l.visited), l.over)
 	}
 	l.ways.known = nil // it has grown old
-	t.found, t.other = l, l.other
 	return l
 }
 

@@ -18,13 +18,14 @@ import (
 // Kubernetes mounts (..data), whose files appear a second time as symbolic links. Links are followed; a directory that
 // can be reached by several paths is read once, by the first.
 type tree struct {
-	root  string
-	watch func(dir string) error // called before a directory is read, so that no later change is missed
-	seen  map[string]fingerprint // by path
-	found *listing               // by the last walk, and glances since; nil: there was none
-	full  os.FileInfo            // the root when it held files last; nil: it never did
-	other []string               // regular files that the last walk left out because of their names
-	most  int                    // directories that a walk reads; 0: mostDirectories
+	root    string
+	watch   func(dir string) error // called before a directory is read, so that no later change is missed
+	unwatch func(dir string) error // called for directories that the tree has no more; may be nil
+	seen    map[string]fingerprint // by path
+	found   *listing               // by the last walk, and glances since; nil: there was none
+	full    os.FileInfo            // the root when it held files last; nil: it never did
+	other   []string               // regular files that the last walk left out because of their names
+	most    int                    // directories that a walk reads; 0: mostDirectories
 }
 
 // mostDirectories bounds a walk, which is repeated every few seconds: a link may lead to very many directories, as one to / does.
