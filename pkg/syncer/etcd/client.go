@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,21 +144,23 @@ func (c client) watch(ctx context.Context, from int64) (stream, error) {
 	if err != nil {
 		return nil, known(err)
 	}
-	create := &etcdserverpb.WatchCreateRequest{Key: []byte(root), RangeEnd: []byte(end), StartRevision: from, ProgressNotify: true}
+	create := &etcdserverpb.WatchCreateRequest{Key: []byte(root), RangeEnd: []byte(end), StartRevision: from, ProgressNotify: true, Fragment: true}
 	request := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}
 	if err := w.Send(request); err != nil {
 		_, err = w.Recv() // says why
 		return nil, known(err)
 	}
-	return call{w}, nil
+	return &call{Watch_WatchClient: w}, nil
 }
 
-// call is a watch of the client.
+// call is a watch of the client. A server that is asked for fragments makes several messages of an answer that is larger than a request may
+// be. Otherwise it sends what up to 1,000 revisions have changed in one, and tenants decide how large that is.
 type call struct {
 	etcdserverpb.Watch_WatchClient
+	begun []event // of a revision of which the next fragment may have more
 }
 
-func (c call) next() (answer, error) {
+func (c *call) next() (answer, error) {
 	r, err := c.Recv()
 	if err != nil {
 		return answer{}, known(err)
@@ -168,9 +171,14 @@ func (c call) next() (answer, error) {
 	case r.Canceled:
 		return answer{}, known(rpctypes.Error(errors.New(r.CancelReason)))
 	}
-	a := answer{at: position{r.Header.ClusterId, r.Header.Revision}}
+	a := answer{at: position{r.Header.ClusterId, r.Header.Revision}, events: c.begun}
+	c.begun = nil
 	for _, e := range r.Events {
 		a.events = append(a.events, event{entryOf(e.Kv), e.Type == mvccpb.DELETE})
+	}
+	if n := len(a.events); r.Fragment && n > 0 {
+		last := slices.IndexFunc(a.events, func(e event) bool { return e.modified == a.events[n-1].modified })
+		a.events, c.begun = a.events[:last], slices.Clone(a.events[last:])
 	}
 	return a, nil
 }

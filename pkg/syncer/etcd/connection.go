@@ -48,9 +48,9 @@ type event struct {
 	deleted bool
 }
 
-// answer is a part of a watch. It has all events of its revisions, in order.
+// answer is a part of a watch. It has all events of its revisions, in order; none, if no revision is complete yet.
 type answer struct {
-	at     position // all events up to this revision have been sent
+	at     position // of the server; events of revisions up to it may follow
 	events []event
 }
 
