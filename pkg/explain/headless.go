@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -15,7 +16,8 @@ import (
 func (l lookup) headless(key model.ServiceKey) (found, error) {
 	f := found{text: "Service " + key.String(),
 		note: "Service " + key.String() + " is headless: its name in DNS stands for the addresses of its backends, and no port is translated"}
-	list := l.graph.Slices(key)
+	var found backendList
+	list := l.slices(key, &found)
 	var ports []model.NamedPort // of the backends
 	for _, slice := range list {
 		ports = append(ports, slice.Ports...)
@@ -35,11 +37,10 @@ func (l lookup) headless(key model.ServiceKey) (found, error) {
 			of = []model.NamedPort{{Protocol: l.protocol(), Port: l.r.Port}}
 		}
 		for _, port := range of {
-			for _, a := range slice.Addrs {
-				f.add(l.address(a), port)
-			}
+			found.add(slice.Addrs, port, func(netip.Addr) bool { return true })
 		}
 	}
+	l.addBackends(&f, key, &found)
 	if len(f.parties) == 0 {
 		return f, l.noBackends(key, "")
 	}

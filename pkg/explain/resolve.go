@@ -1,7 +1,7 @@
 package explain
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -31,8 +31,8 @@ type flow struct {
 	byNode       netip.Addr // of the destination's node, if kube-proxy there may put it in the place of the source; else zero
 }
 
-// mostFlows is how many pairs of pods one request is answered for.
-const mostFlows = 64
+// mostFlows is how many pairs of pods one request is answered for, and mostFailed how many are tried that have no flow.
+const mostFlows, mostFailed = 64, 1 << 10
 
 // Resolve looks up the ends of a request. Ends are addresses; pods by name or by the beginning of a name that only one
 // pod has; nodes (node/NAME); workloads (deploy/NAME and the like), which are all of their pods; and as a destination
@@ -53,30 +53,44 @@ func Resolve(g *calc.Graph, r Request) (*Question, error) {
 		return nil, err
 	}
 	q := &Question{src: from.text, dst: to.text, note: to.note}
-	var failed error
-	left := append(from.left, to.left...)
-	for _, s := range from.parties {
-		for _, d := range to.parties {
-			flows, err := l.between(s, d, family, to.translated)
-			if err != nil {
-				failed = errors.Join(failed, err)
-				left = append(left, fmt.Sprintf("%s -> %s: %v", s.name, d.name, err))
-			}
-			q.flows = append(q.flows, flows...)
-		}
+	left, err := q.fill(l, family, from, to)
+	if err != nil {
+		return nil, err
 	}
-	if len(q.flows) == 0 {
-		return nil, first(failed)
-	}
-	if n := len(q.flows); n > mostFlows {
-		q.flows, q.partial = q.flows[:mostFlows], true
-		q.add(fmt.Sprintf("only %d of %d pairs are explained", mostFlows, n))
-	}
-	if len(left) > 0 {
+	if left = slices.Concat(from.left, to.left, left); len(left) > 0 {
 		q.partial = true
 		q.add("not explained: " + shortened(left))
 	}
 	return q, nil
+}
+
+// fill makes the flows between all parties, as many as are answered. left are the pairs that have none, and why. There may be very many pairs, and
+// the agent's loop waits, so of the others nothing is made.
+func (q *Question) fill(l lookup, family int, from, to found) (left []string, err error) {
+	n := 0
+	for _, s := range from.parties {
+		for _, d := range to.parties {
+			if len(q.flows) > mostFlows || len(left) > mostFailed {
+				n++
+				continue
+			}
+			flows, failed := l.between(s, d, family, to.translated)
+			if failed != nil {
+				err = cmp.Or(err, failed) // the others say the same of other pods
+				left = append(left, fmt.Sprintf("%s -> %s: %v", s.name, d.name, failed))
+			}
+			q.flows = append(q.flows, flows...)
+		}
+	}
+	n += len(q.flows)
+	if len(q.flows) == 0 {
+		return nil, err
+	}
+	if n > mostFlows {
+		q.flows, q.partial = q.flows[:min(len(q.flows), mostFlows)], true
+		q.add(fmt.Sprintf("only %d of %d pairs are explained", len(q.flows), n))
+	}
+	return left, nil
 }
 
 // add adds to the note.
@@ -104,14 +118,6 @@ func (l lookup) between(s, d party, family int, translated bool) (flows []flow, 
 		}
 	}
 	return flows, nil
-}
-
-// first is the first of joined errors: the others say the same of other pods.
-func first(err error) error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		return first(several.Unwrap()[0])
-	}
-	return err
 }
 
 // Ends are the pods and addresses the question is about: what a State must know all about to answer it.

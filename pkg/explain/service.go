@@ -92,19 +92,23 @@ func (l lookup) backends(key model.ServiceKey, vip netip.Addr) (found, error) {
 	if err != nil {
 		return f, err
 	}
-	for _, slice := range l.graph.Slices(key) {
+	type named struct { // a port of a Service is that of its backends with this name and protocol
+		name     string
+		protocol uint8
+	}
+	wanted := map[named]bool{}
+	for _, p := range ports {
+		wanted[named{p.Name, p.Protocol}] = true
+	}
+	var list backendList
+	for _, slice := range l.slices(key, &list) {
 		for _, port := range slice.Ports {
-			if !slices.ContainsFunc(ports, func(p model.NamedPort) bool { return p.Name == port.Name && p.Protocol == port.Protocol }) {
-				continue
-			}
-			for _, a := range slice.Addrs {
-				if vip.IsValid() && a.Is4() != vip.Is4() {
-					continue
-				}
-				f.add(l.address(a), port)
+			if wanted[named{port.Name, port.Protocol}] {
+				list.add(slice.Addrs, port, func(a netip.Addr) bool { return !vip.IsValid() || a.Is4() == vip.Is4() })
 			}
 		}
 	}
+	l.addBackends(&f, key, &list)
 	if len(f.parties) == 0 {
 		return f, l.noBackends(key, onPorts(ports))
 	}
@@ -127,30 +131,13 @@ func (l lookup) noBackends(key model.ServiceKey, onPort string) error {
 	return fmt.Errorf("the Service %s has no backends%s, so connections to it fail whatever policy says", key, onPort)
 }
 
-// add notes a backend's address. A pod with addresses of both families is one backend.
-func (f *found) add(p party, port model.NamedPort) {
-	if p.ends[0].IsPod() {
-		p.name = p.ends[0].Endpoint.String()
-	}
-	p.protocol, p.port = port.Protocol, port.Port
-	for i := range f.parties {
-		if o := &f.parties[i]; o.name == p.name && o.port == p.port && o.protocol == p.protocol {
-			if !slices.ContainsFunc(o.ends, func(e End) bool { return e.Addr == p.ends[0].Addr }) {
-				o.ends = append(o.ends, p.ends...)
-			}
-			return
-		}
-	}
-	f.parties = append(f.parties, p)
-}
-
 // servicePorts are the ports of a Service that are asked for. Without a cluster address clients speak to the backends
 // themselves, so ports can also be asked for by the backends' numbers. Of two ports with one number TCP is meant, unless
 // the request says otherwise.
 func (l lookup) servicePorts(key model.ServiceKey, s *model.Service) ([]model.NamedPort, error) {
 	ports := l.askedFor(s.Ports)
 	if len(ports) == 0 && len(s.Cluster) == 0 {
-		for _, slice := range l.graph.Slices(key) {
+		for _, slice := range l.slices(key, &backendList{}) {
 			ports = append(ports, l.askedFor(slice.Ports)...)
 		}
 	}
