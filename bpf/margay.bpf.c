@@ -90,7 +90,7 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 		skb->mark |= cfg.mark_seen;
 		return TCX_NEXT;
 	}
-	if (!r && hook == FROM_POD && unlikely(checksum_elsewhere(skb, &p)))
+	if (!r && hook == FROM_POD && unlikely(shatters(skb) || checksum_elsewhere(skb, &p)))
 		r = -DROP_BAD_HEADER;
 	if (!r && hook == FROM_POD && !owns(ep, &p.t, false)) {
 		if ((ep->flags & EP_SOURCES) && lists_source(&p.t, ep->ifindex))

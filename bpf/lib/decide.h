@@ -56,6 +56,18 @@ static __always_inline bool checksum_elsewhere(struct __sk_buff *skb, const stru
 	return is_icmp(&p->t) || at < l4;
 }
 
+/* More segments than any stack leaves to be made of one packet: of the longest of TCP it is some 750 where a peer wants segments of 88 bytes. */
+#define MOST_SEGMENTS 1024
+
+/* Whether the node's kernel, or a device, would make very many segments of a packet. The sender of a raw packet says how long they
+ * are (PACKET_VNET_HDR). Of 65,000 bytes the kernel makes as many segments of one byte, and its CPU does nothing else for 70 ms. */
+static __always_inline bool shatters(const struct __sk_buff *skb)
+{
+	__u32 size = skb->gso_size;
+
+	return size && skb->len > size * MOST_SEGMENTS;
+}
+
 /* Whether TCP flags neither open, continue nor end a connection. Receivers handle such packets differently, so
  * they are dropped. Of a packet that is still to be segmented only the last segment keeps the FIN. */
 static __always_inline bool absurd(const struct __sk_buff *skb, const struct pkt *p)
