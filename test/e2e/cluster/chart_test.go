@@ -222,6 +222,30 @@ func TestTheChartsOptions(t *testing.T) {
 	testAgent(t, all)
 }
 
+// No other pod of a node can have a port of its agent as its hostPort.
+func TestTheChartDeclaresThePortsOfAgents(t *testing.T) {
+	for values, want := range map[string]string{
+		"":                                      "[9096 9097]",
+		"{healthAddress: '0.0.0.0:19096'}":      "[19096 9097]",
+		"{metrics: {address: '0.0.0.0:19097'}}": "[9096 19097]",
+		"{healthAddress: 'off'}":                "[9097]",
+		"{healthAddress: 'off', metrics: {address: 'off'}}": "[]",
+	} {
+		set := mustChart(t, values)["DaemonSet kube-system/margay"]
+		containers, _, _ := unstructured.NestedSlice(set.Object, "spec", "template", "spec", "containers")
+		ports, _, _ := unstructured.NestedSlice(containers[0].(map[string]any), "ports")
+		got := []any{}
+		for _, p := range ports {
+			if port := p.(map[string]any); port["hostPort"] == port["containerPort"] {
+				got = append(got, port["hostPort"])
+			}
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: host ports %v, want %s", values, got, want)
+		}
+	}
+}
+
 func checksum(all objects) string {
 	text, _, _ := unstructured.NestedString(all["DaemonSet kube-system/margay"].Object, "spec", "template", "metadata", "annotations", "checksum/settings")
 	return text

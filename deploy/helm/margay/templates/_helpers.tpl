@@ -70,6 +70,15 @@ annotations: # the checksum has a change of settings replace the agents
 {{- if not (has $host (list "0.0.0.0" "::")) }}host: {{ $host | quote }}, {{ end }}port: {{ regexFind "[0-9]+$" $address }}
 {{- end -}}
 
+{{/* The ports of the node at which the agents answer. */}}
+{{- define "margay.ports" -}}
+{{- range $name, $address := dict "health" (.Values.healthAddress | default "127.0.0.1:9096") "metrics" (.Values.metrics.address | default "127.0.0.1:9097") }}
+{{- with regexFind "[0-9]+$" $address }}
+- {name: {{ $name }}, containerPort: {{ . }}, hostPort: {{ . }}, protocol: TCP}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* The agents' settings: what values ask for in words, then what they list. */}}
 {{- define "margay.settings" -}}
 {{- if and (eq .Values.dataplane "iptables") (not .Values.iptables) }}
