@@ -6,7 +6,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,33 +48,21 @@ func (f *follower) ListWithContext(ctx context.Context, o metav1.ListOptions) (r
 	err := f.persist(ctx, o, func() error {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		answer, err := f.api.List(ctx, o)
-		if err == nil {
-			list, err = f.convertList(answer)
-		}
+		list = &internalversion.List{}
+		of, err := f.api.List(ctx, o, func(item runtime.Object) error {
+			converted, err := f.kind.converted(item)
+			if err == nil {
+				list.Items = append(list.Items, converted)
+			}
+			return err
+		})
+		list.ListMeta = of
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return list, nil
-}
-
-func (f *follower) convertList(answer runtime.Object) (*internalversion.List, error) {
-	m, err := meta.ListAccessor(answer)
-	if err != nil {
-		return nil, err
-	}
-	list := &internalversion.List{Items: make([]runtime.Object, 0, meta.LenList(answer))}
-	list.ResourceVersion, list.Continue, list.RemainingItemCount = m.GetResourceVersion(), m.GetContinue(), m.GetRemainingItemCount()
-	err = meta.EachListItem(answer, func(item runtime.Object) error {
-		o, err := f.kind.converted(item)
-		if err == nil {
-			list.Items = append(list.Items, o)
-		}
-		return err
-	})
-	return list, err
 }
 
 // WatchWithContext implements cache.WatcherWithContext. The objects of the events are converted.

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // history notices that the server has lost the end of its history, as it does when its etcd is restored from a backup. A server accepts
@@ -58,18 +58,14 @@ func (h *history) isBehind(ctx context.Context, of api, outage int, version uint
 func newestVersion(ctx context.Context, a api) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	list, err := a.List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := a.List(ctx, metav1.ListOptions{Limit: 1}, func(runtime.Object) error { return nil })
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
 		return 0, nil
 	case err != nil:
 		return 0, err
 	}
-	m, err := meta.ListAccessor(list)
-	if err != nil {
-		return 0, err
-	}
-	return number(m.GetResourceVersion()), nil
+	return number(list.ResourceVersion), nil
 }
 
 // checkHistory returns an error, after which the Reflector lists again, if the server has lost the version from which a watch is to go on.

@@ -31,6 +31,9 @@ func ConvertGlobalNetworkSet(o *NetworkSet) (model.NetworkSetUpdate, []validate.
 
 func networkSet(rep *validate.Report, o *NetworkSet) *model.NetworkSet {
 	set := &model.NetworkSet{Labels: ownLabels(rep, labelsOf(rep, &o.Object), 1)}
+	if len(o.Spec.Nets) > 0 {
+		set.Nets = make([]netip.Prefix, 0, len(o.Spec.Nets)) // there may be very many, and they are kept
+	}
 	for i, text := range o.Spec.Nets {
 		n, wrong := network(text)
 		if wrong != "" {
