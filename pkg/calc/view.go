@@ -4,6 +4,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
@@ -94,7 +95,16 @@ func (g *Graph) SetText(id model.SetID) (string, bool) {
 	case id == model.SetOwnedAddrs:
 		return "addresses that are no further source of a pod", true
 	}
-	return selector.Printable(s.definition.text(s.port)), true
+	return clipped(selector.Printable(s.definition.text(s.port))), true
+}
+
+// clipped is a text for people of bounded length: a tenant decides how long that of a selector is, and in how many rules it is.
+func clipped(text string) string {
+	const most = 1200 // the longest selector of Calico's API, and words around it
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
 // SetMembers returns the members of a set, sorted. Not ok if there is no such set.

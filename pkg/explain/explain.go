@@ -56,11 +56,14 @@ var errNoPod = errors.New("no policy judges this flow")
 
 // State is a datastore to explain, or the part of one that is around the ends of a question (calc.Graph.Around), as if
 // every pod were local.
-type State struct{ graph *calc.Graph }
+type State struct {
+	graph *calc.Graph
+	texts map[model.SetID]string // of sets, as far as they were asked for
+}
 
 // NewState takes the last update of every object.
 func NewState(updates []model.Update) *State {
-	s := &State{graph: calc.New("")}
+	s := &State{graph: calc.New(""), texts: map[model.SetID]string{}}
 	s.graph.Apply(updates)
 	s.graph.Apply([]model.Update{model.InSync{}})
 	s.graph.Flush()
@@ -112,8 +115,21 @@ func (s *State) walk(id model.EndpointID, d model.Direction, p model.Packet) (*T
 	if err != nil {
 		return nil, err
 	}
-	t := Walk(policy, p, s.graph)
+	t := Walk(policy, p, s)
 	return &t, nil
+}
+
+// SetContains implements Sets.
+func (s *State) SetContains(id model.SetID, addr netip.Addr) bool { return s.graph.SetContains(id, addr) }
+
+// SetText implements Sets. A tenant may have given a selector a text that takes milliseconds to make, and name it in a thousand rules.
+func (s *State) SetText(id model.SetID) (text string, ok bool) {
+	if text, ok = s.texts[id]; !ok {
+		if text, ok = s.graph.SetText(id); ok {
+			s.texts[id] = text
+		}
+	}
+	return text, ok
 }
 
 func (s *State) policy(id model.EndpointID, d model.Direction) (*model.DirectionPolicy, error) {

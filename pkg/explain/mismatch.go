@@ -75,7 +75,10 @@ func portTexts(m *model.PortMatch, sets Sets) []string {
 			parts = append(parts, fmt.Sprintf("%d-%d", r.Lo, r.Hi))
 		}
 	}
-	for _, n := range m.Named {
+	for i, n := range m.Named { // a tenant's pods may give a name 128 numbers
+		if i == most {
+			return append(parts, fmt.Sprintf("%d more numbers of a port's name", len(m.Named)-most))
+		}
 		parts = append(parts, fmt.Sprintf("%d/%s of {%s}", n.Port, ProtocolName(n.Protocol), setText(n.Set, sets)))
 	}
 	return parts

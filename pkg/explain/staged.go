@@ -57,7 +57,7 @@ func (s *State) variants(of End, d model.Direction, most int) ([]variant, error)
 // otherwise are the answers of those variants of a side that decide otherwise than the enforced policies.
 func (s *State) otherwise(variants []variant, pkt model.Packet, enforced *Side) (answers []StagedAnswer) {
 	for _, v := range variants {
-		t := Walk(v.policy, pkt, s.graph)
+		t := Walk(v.policy, pkt, s)
 		if verdict(t.Verdict.Allow) == enforced.Verdict {
 			continue
 		}

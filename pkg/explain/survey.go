@@ -42,6 +42,26 @@ func (d Decided) String() string {
 	return d.Verdict + ": " + d.Reason
 }
 
+// mostJudged is how many rules are looked at for an answer about every port, of each protocol: every range of ports that they tell apart is
+// judged by all of them. A tenant may have made so many of both that it would take hours.
+const mostJudged = 1 << 22
+
+// rules is how many rules judge a flow.
+func (s *State) rules(f flow) (n int) {
+	for d, end := range map[model.Direction]End{model.Egress: f.src, model.Ingress: f.dst} {
+		p, err := s.policy(end.Endpoint, d)
+		if err != nil {
+			continue // it is no pod
+		}
+		for _, t := range p.Tiers {
+			for _, policy := range t.Policies {
+				n += len(policy.Rules)
+			}
+		}
+	}
+	return n
+}
+
 // survey judges every port of TCP, UDP and SCTP and an ICMP echo request, or every port of the one protocol that is
 // asked for. Ports that are judged alike are judged once, by the first of them.
 func survey(f flow, j Judge) (*Explanation, error) {
@@ -52,6 +72,9 @@ func survey(f flow, j Judge) (*Explanation, error) {
 		return nil, err
 	}
 	if state, ok := j.(*State); ok {
+		if n := state.rules(f); n > mostJudged/len(starts) {
+			return nil, fmt.Errorf("policy between %s and %s has %d rules and tells %d ranges of ports apart, too many to list: ask about one port", f.src, f.dst, n, len(starts))
+		}
 		if s.shadows, err = state.shadows(f, mostStagedByPort(len(starts))); err != nil {
 			return nil, err
 		}

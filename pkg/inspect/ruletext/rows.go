@@ -16,7 +16,7 @@ import (
 // Rows are the entries of one match table, with the counts of their rules. names gives a set its words by its number.
 func Rows(p *match.Program, d model.Direction, names func(uint32) string, counts inspect.Counts) []inspect.RuleRow {
 	rows := make([]inspect.RuleRow, 0, len(p.Rules))
-	reached := p.Reached()
+	names, reached := once(names), p.Reached()
 	for i, r := range p.Rules {
 		id, count := p.IDs[i], counts[r.Id]
 		row := inspect.RuleRow{
@@ -29,6 +29,19 @@ func Rows(p *match.Program, d model.Direction, names func(uint32) string, counts
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// once asks for the words of each set once: the agent's loop waits for them, and a rule of a tenant may be thousands of entries.
+func once(names func(uint32) string) func(uint32) string {
+	known := map[uint32]string{}
+	return func(n uint32) string {
+		text, ok := known[n]
+		if !ok {
+			text = names(n)
+			known[n] = text
+		}
+		return text
+	}
 }
 
 // nameOf is the name of a rule in traces. Of one that an earlier agent has made it may be all that is known.

@@ -47,3 +47,17 @@ func TestRulesThatAreNeverReachedAreMarked(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// The agent's loop waits for the words of a set. A tenant makes them long, and thousands of entries of one rule.
+func TestTheWordsOfASetAreAskedForOnce(t *testing.T) {
+	p := &match.Program{}
+	for range 100 {
+		p.Rules = append(p.Rules, bpf.Rule{Action: bpf.RuleAllow, Flags: bpf.RuleV4 | bpf.RuleV6, In: [3]uint32{7}})
+		p.IDs = append(p.IDs, model.RuleID{Point: model.AtNoProfile})
+	}
+	asked := 0
+	rows := Rows(p, model.Ingress, func(n uint32) string { asked++; return Set(n) }, nil)
+	if asked != 1 || len(rows) != 100 || rows[99].Match != "from {set 7}" {
+		t.Errorf("asked %d times for %d rows, the last one %q", asked, len(rows), rows[len(rows)-1].Match)
+	}
+}
