@@ -109,6 +109,7 @@ func TestProgramsExist(t *testing.T) {
 	progs := spec(t).Programs
 	for name, kind := range map[string]ebpf.ProgramType{
 		MargayProgFromPod: ebpf.SchedCLS, MargayProgToPod: ebpf.SchedCLS, MargayProgJudge: ebpf.Netfilter,
+		MargayProgGuard:  ebpf.Netfilter,
 		MargayProgSweep4: ebpf.Syscall, MargayProgSweep6: ebpf.Syscall, MargayProgAsk: ebpf.SchedCLS,
 		MargayProgRestamp4: ebpf.Syscall, MargayProgRestamp6: ebpf.Syscall,
 	} {

@@ -3,6 +3,7 @@
 /* The programs, as a table of contents. The life of a packet:
  *
  *   from_pod   parse, whose endpoint, not spoofed, flow or policy (egress), maybe straight to the peer
+ *   guard      nothing that from_pod has not seen from workload interfaces, before the kernel's conntrack has it
  *   judge      egress policy for packets that kube-proxy may have translated; nothing from or to unknown workload interfaces
  *   to_pod     parse, whose endpoint, flow or policy (ingress)
  */
@@ -12,6 +13,7 @@
 #include "lib/shortcut.h"
 #include "lib/neighbour.h"
 #include "lib/netfilter.h"
+#include "lib/guard.h"
 #include "lib/sweep.h"
 #include "lib/restamp.h"
 #include "lib/ask.h"
@@ -122,9 +124,17 @@ int to_pod(struct __sk_buff *skb)
 }
 
 SEC("netfilter")
+int guard(struct bpf_nf_ctx *ctx)
+{
+	return guard_packet(ctx);
+}
+
+SEC("netfilter")
 int judge(struct bpf_nf_ctx *ctx)
 {
-	return usual(ctx) ? NF_ACCEPT : judge_packet(ctx);
+	if (usual(ctx))
+		return NF_ACCEPT;
+	return answers_unseen(ctx) ? drop_answer(ctx) : judge_packet(ctx);
 }
 
 SEC("tcx/ingress")

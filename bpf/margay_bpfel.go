@@ -579,6 +579,7 @@ const (
 	MargayProgAsk                = "ask"
 	MargayProgEmpty              = "empty"
 	MargayProgFromPod            = "from_pod"
+	MargayProgGuard              = "guard"
 	MargayProgJudge              = "judge"
 	MargayProgRestamp4           = "restamp4"
 	MargayProgRestamp6           = "restamp6"
@@ -654,6 +655,7 @@ type MargayProgramSpecs struct {
 	Ask      *ebpf.ProgramSpec `ebpf:"ask"`
 	Empty    *ebpf.ProgramSpec `ebpf:"empty"`
 	FromPod  *ebpf.ProgramSpec `ebpf:"from_pod"`
+	Guard    *ebpf.ProgramSpec `ebpf:"guard"`
 	Judge    *ebpf.ProgramSpec `ebpf:"judge"`
 	Restamp4 *ebpf.ProgramSpec `ebpf:"restamp4"`
 	Restamp6 *ebpf.ProgramSpec `ebpf:"restamp6"`
@@ -863,6 +865,7 @@ type MargayPrograms struct {
 	Ask      *ebpf.Program `ebpf:"ask"`
 	Empty    *ebpf.Program `ebpf:"empty"`
 	FromPod  *ebpf.Program `ebpf:"from_pod"`
+	Guard    *ebpf.Program `ebpf:"guard"`
 	Judge    *ebpf.Program `ebpf:"judge"`
 	Restamp4 *ebpf.Program `ebpf:"restamp4"`
 	Restamp6 *ebpf.Program `ebpf:"restamp6"`
@@ -876,6 +879,7 @@ func (p *MargayPrograms) Close() error {
 		p.Ask,
 		p.Empty,
 		p.FromPod,
+		p.Guard,
 		p.Judge,
 		p.Restamp4,
 		p.Restamp6,

@@ -48,19 +48,25 @@ func enforcedBy(name string, e enforcement) config {
 	return c
 }
 
-// withoutGuard is the same with the netfilter programs taken away: not a way to run, but the difference tells what they
-// cost.
-func withoutGuard(name string, rules int) config {
+// withoutGuard is the same with netfilter programs taken away, those whose pins begin with one of the words: not a way to run, but the
+// difference tells what they cost.
+func withoutGuard(name string, rules int, words ...string) config {
 	c := margayConfig(name, rules, false)
 	setUp := c.setUp
 	c.setUp = func(ctx context.Context, s *site) error {
 		if err := setUp(ctx, s); err != nil {
 			return err
 		}
-		return s.unpin("judge-", "guard-")
+		return s.unpin(words...)
 	}
 	return c
 }
+
+// allHooks and early are the words for all netfilter programs, and for the one before conntrack.
+var (
+	allHooks = []string{"judge-", "guard-"}
+	early    = "guard-pre_routing-"
+)
 
 // unpin removes the links whose pins begin with one of the words; each word must find some.
 func (s *site) unpin(words ...string) error {

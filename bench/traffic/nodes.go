@@ -23,6 +23,7 @@ const (
 	twoBPF         = "two nodes, kube-proxy's rules and BPF, 10 rules"
 	twoHooks       = "two nodes, kube-proxy's rules and empty programs on the hooks"
 	twoBPFAlone    = "two nodes, BPF, 10 rules, no kube-proxy"
+	twoBPFNoEarly  = "two nodes, kube-proxy's rules and BPF, 10 rules, without the program at PRE_ROUTING"
 	twoBPFNoGuards = "two nodes, kube-proxy's rules and BPF, 10 rules, without the netfilter programs"
 )
 
@@ -48,7 +49,8 @@ func nodesConfigs() []config {
 		{name: twoProxy, share: 1, setUp: proxy},
 		both(emptyConfig(twoHooks, true)),
 		both(margayConfig(twoBPF, 10, false)),
-		both(withoutGuard(twoBPFNoGuards, 10)),
+		both(withoutGuard(twoBPFNoEarly, 10, early)),
+		both(withoutGuard(twoBPFNoGuards, 10, allHooks...)),
 		margayConfig(twoBPFAlone, 10, false),
 		{name: twoProxyAgain, share: 1, setUp: proxy},
 	}
@@ -83,7 +85,7 @@ func between(id, what string, s paired.Samples) []report.Result {
 		report.Required(id, what+": "+twoBPF+" / the same without BPF", "ratio", s.Ratio(twoBPF, twoProxy), mostBetween[id]),
 	}
 	for _, c := range []struct{ name, of string }{
-		{twoBPF, twoBare}, {twoBPFAlone, twoBare}, {twoProxy, twoBare}, {twoHooks, twoProxy}, {twoBPFNoGuards, twoProxy}, {twoBPF, twoHooks},
+		{twoBPF, twoBare}, {twoBPFAlone, twoBare}, {twoProxy, twoBare}, {twoHooks, twoProxy}, {twoBPFNoGuards, twoProxy}, {twoBPF, twoBPFNoEarly}, {twoBPF, twoHooks},
 	} {
 		results = append(results, report.Info(id, what+": "+c.name+" / "+c.of, "ratio", s.Ratio(c.name, c.of)))
 	}

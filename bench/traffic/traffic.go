@@ -32,6 +32,10 @@ func noGuard(rules int) string {
 	return fmt.Sprintf("for information: BPF, %d rules, without the netfilter programs", rules)
 }
 
+func noEarly(rules int) string {
+	return fmt.Sprintf("for information: BPF, %d rules, without the program at PRE_ROUTING", rules)
+}
+
 func chainName(rules int) string { return fmt.Sprintf("hand-written iptables, port rules, %d", rules) }
 func setsName(rules int) string  { return fmt.Sprintf("hand-written iptables, set rules, %d", rules) }
 
@@ -46,7 +50,7 @@ func configs(o Options) []config {
 	for _, n := range o.Rules {
 		list = append(list, margayConfig(bpfName(n, false), n, false), margayConfig(bpfName(n, true), n, true))
 	}
-	list = append(list, withoutGuard(noGuard(o.Rules[0]), o.Rules[0]))
+	list = append(list, withoutGuard(noGuard(o.Rules[0]), o.Rules[0], allHooks...), withoutGuard(noEarly(o.Rules[0]), o.Rules[0], early))
 	for _, n := range o.Rules {
 		share := max(1, n/500)
 		list = append(list, iptablesConfig(chainName(n), n, share, false), iptablesConfig(setsName(n), n, share, true))

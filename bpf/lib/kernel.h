@@ -19,6 +19,10 @@ struct dst_entry {
 	struct net_device *dev;
 } __attribute__((preserve_access_index));
 
+struct ipv6hdr {
+	__u8 nexthdr;
+} __attribute__((preserve_access_index));
+
 struct nf_hook_state {
 	__u8 hook;
 	__u8 pf;

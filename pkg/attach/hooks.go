@@ -23,15 +23,16 @@ type hook struct {
 
 // The filter table of iptables and nftables is at priority 0, and ours are just before it, but at LOCAL_IN: there they are
 // behind ip_vs, which takes packets to Service addresses away at 98 and 99, and source NAT at 100. The remaining packets are for
-// the node itself.
+// the node itself. At PRE_ROUTING ours is before reassembly at -400, table raw (-450, if it is before that) and conntrack.
 //
 // The kernel refuses two BPF programs of one priority at one hook and cannot update such a link, so a successor takes
 // another of places many, each further from 0 than the one before, and only then its predecessor goes: for a moment a
 // packet is judged twice, but none is not.
 const (
-	firstPriority = -1
-	firstLocalIn  = 101
-	places        = 8
+	firstPriority   = -1
+	firstLocalIn    = 101
+	firstPreRouting = -500
+	places          = 8
 )
 
 func (l *Links) wanted() []hook {
@@ -40,6 +41,10 @@ func (l *Links) wanted() []hook {
 		name   string
 		family link.NetfilterProtocolFamily
 	}{{"ip4", link.NetfilterProtoIPv4}, {"ip6", link.NetfilterProtoIPv6}} {
+		if l.programs.Guard != nil {
+			hooks = append(hooks,
+				hook{"guard-pre_routing-" + family.name, family.family, link.NetfilterInetPreRouting, firstPreRouting, l.programs.Guard})
+		}
 		if l.programs.Judge != nil {
 			hooks = append(hooks,
 				hook{"judge-forward-" + family.name, family.family, link.NetfilterInetForward, firstPriority, l.programs.Judge},
@@ -68,7 +73,7 @@ func (h hook) pin(priority int) string { return h.name + "-" + strconv.Itoa(max(
 func (h hook) priorityOf(name string) (int, bool) {
 	number, ok := strings.CutPrefix(name, h.name+"-")
 	n, err := strconv.Atoi(number)
-	if n < firstLocalIn {
+	if h.first < 0 || n < firstLocalIn {
 		n = -n
 	}
 	return n, ok && err == nil

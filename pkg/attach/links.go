@@ -9,10 +9,10 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Programs are what Links attaches. Without Judge there are no netfilter hooks.
+// Programs are what Links attaches. Without Guard and Judge there are no netfilter hooks.
 type Programs struct {
 	FromPod, ToPod *ebpf.Program // TCX
-	Judge          *ebpf.Program // netfilter; may be nil
+	Guard, Judge   *ebpf.Program // netfilter; may be nil
 }
 
 // Links attaches programs by links pinned in a directory of the BPF file system, so that they stay when the agent ends.
@@ -45,7 +45,7 @@ func NewLinks(dir string, older []string, programs Programs) (*Links, error) {
 // SetPrograms replaces the programs; the next Ensure of each interface and of the hooks puts them in place.
 func (l *Links) SetPrograms(programs Programs) error {
 	ids := map[*ebpf.Program]ebpf.ProgramID{}
-	for _, program := range []*ebpf.Program{programs.FromPod, programs.ToPod, programs.Judge} {
+	for _, program := range []*ebpf.Program{programs.FromPod, programs.ToPod, programs.Guard, programs.Judge} {
 		if program == nil {
 			continue
 		}

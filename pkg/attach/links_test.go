@@ -109,7 +109,7 @@ func TestLinksOfAnOlderLayoutMove(t *testing.T) {
 	if names, err := pinNames(older); err != nil || len(names) != 0 {
 		t.Errorf("left in the older directory: %v (%v)", names, err)
 	}
-	if names, err := pinNames(dir); err != nil || len(names) != 2+6 {
+	if names, err := pinNames(dir); err != nil || len(names) != 2+allHooks {
 		t.Errorf("in the new directory: %v (%v)", names, err)
 	}
 }
@@ -227,6 +227,9 @@ func TestOthersProgramsStayAndRunAfterOurs(t *testing.T) {
 }
 
 // hookPrograms are the programs at all our hooks, by pin.
+// allHooks is how many links there are at netfilter hooks.
+const allHooks = 8
+
 func hookPrograms(t *testing.T, dir string) map[string]uint32 {
 	t.Helper()
 	names, err := pinNames(dir)
@@ -267,16 +270,19 @@ func TestNetfilterProgramsAreSucceededWithoutAGap(t *testing.T) {
 	}
 	at := hookPrograms(t, dir)
 	for name, runs := range at {
-		place := "-2" // before filter
-		if strings.HasPrefix(name, "judge-local_in") {
+		place, want := "-2", id(t, second.Judge) // before filter
+		switch {
+		case strings.HasPrefix(name, "judge-local_in"):
 			place = "-102" // behind ip_vs
+		case strings.HasPrefix(name, "guard-pre_routing"):
+			place, want = "-501", id(t, second.Guard) // before conntrack
 		}
-		if want := id(t, second.Judge); runs != want || !strings.HasSuffix(name, place) {
+		if runs != want || !strings.HasSuffix(name, place) {
 			t.Errorf("%s runs %d, want %d at the second place", name, runs, want)
 		}
 	}
-	if len(at) != 6 {
-		t.Errorf("%d hooks, want FORWARD, LOCAL_IN and LOCAL_OUT, for both families: %v", len(at), at)
+	if len(at) != allHooks {
+		t.Errorf("%d hooks, want PRE_ROUTING, FORWARD, LOCAL_IN and LOCAL_OUT, for both families: %v", len(at), at)
 	}
 	if err := l.DetachHooks(); err != nil {
 		t.Fatal(err)
@@ -284,7 +290,7 @@ func TestNetfilterProgramsAreSucceededWithoutAGap(t *testing.T) {
 	if at := hookPrograms(t, dir); len(at) != 0 {
 		t.Errorf("left: %v", at)
 	}
-	if got, err := l.EnsureHooks(); err != nil || got != Attached || len(hookPrograms(t, dir)) != 6 {
+	if got, err := l.EnsureHooks(); err != nil || got != Attached || len(hookPrograms(t, dir)) != allHooks {
 		t.Errorf("attached again: %v (%v)", got, err)
 	}
 }
@@ -300,7 +306,7 @@ func TestHalfASuccessionIsFinished(t *testing.T) {
 	l.Close()
 	l = newLinks(t, dir, second)
 	h := l.wanted()[0]
-	if name, err := l.attachHook(h); err != nil || name != h.pin(-2) {
+	if name, err := l.attachHook(h); err != nil || name != h.pin(h.first-1) {
 		t.Fatalf("%s (%v)", name, err)
 	}
 	l.Close()
@@ -309,7 +315,7 @@ func TestHalfASuccessionIsFinished(t *testing.T) {
 		t.Fatalf("%v (%v)", got, err)
 	}
 	at := hookPrograms(t, dir)
-	if len(at) != 6 || at[h.pin(-3)] != id(t, third.Judge) {
+	if len(at) != allHooks || at[h.pin(h.first-2)] != id(t, third.Guard) {
 		t.Errorf("%v", at)
 	}
 }
@@ -317,7 +323,9 @@ func TestHalfASuccessionIsFinished(t *testing.T) {
 // Agents before this one judged LOCAL_IN before the filter table, too, where IPVS had not translated yet.
 func TestALocalInLinkBeforeTheFilterTableIsSucceeded(t *testing.T) {
 	_, dir := room(t)
-	earlier := newLinks(t, dir, programs(t))
+	p := programs(t)
+	p.Guard = nil // nor had they one before conntrack
+	earlier := newLinks(t, dir, p)
 	for _, h := range earlier.wanted() {
 		h.first = firstPriority
 		if name, err := earlier.attachHook(h); err != nil || !strings.HasSuffix(name, "-1") {
@@ -326,13 +334,13 @@ func TestALocalInLinkBeforeTheFilterTableIsSucceeded(t *testing.T) {
 	}
 	earlier.Close()
 	l := newLinks(t, dir, programs(t))
-	for _, want := range []Change{Updated, Unchanged} {
+	for _, want := range []Change{Attached, Unchanged} {
 		if got, err := l.EnsureHooks(); err != nil || got != want {
 			t.Errorf("EnsureHooks: %v (%v), want %v", got, err, want)
 		}
 	}
 	at := hookPrograms(t, dir)
-	if len(at) != 6 || at["judge-local_in-ip4-101"] == 0 || at["judge-local_in-ip6-101"] == 0 {
+	if len(at) != allHooks || at["judge-local_in-ip4-101"] == 0 || at["judge-local_in-ip6-101"] == 0 || at["guard-pre_routing-ip6-500"] == 0 {
 		t.Errorf("%v", at)
 	}
 }

@@ -79,7 +79,7 @@ func programs(t testing.TB) Programs {
 	t.Helper()
 	return Programs{
 		FromPod: program(t, ebpf.SchedCLS, -1), ToPod: program(t, ebpf.SchedCLS, -1),
-		Judge: program(t, ebpf.Netfilter, 1),
+		Guard: program(t, ebpf.Netfilter, 1), Judge: program(t, ebpf.Netfilter, 1),
 	}
 }
 

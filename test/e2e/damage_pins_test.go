@@ -73,7 +73,7 @@ func pinnedLinks(a *testcluster.Process, pods []*lab.Pod) (int, error) {
 	for _, entry := range list {
 		names += entry.Name() + " "
 	}
-	wanted := []string{" judge-forward-ip4", " judge-forward-ip6", " guard-"}
+	wanted := []string{" judge-forward-ip4", " judge-forward-ip6", " guard-local_out", " guard-pre_routing"}
 	for _, p := range pods {
 		wanted = append(wanted, fmt.Sprintf(" %d-ingress ", p.IfIndex()), fmt.Sprintf(" %d-egress ", p.IfIndex()))
 	}

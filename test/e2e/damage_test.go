@@ -204,6 +204,9 @@ var damages = []struct {
 	{what: "all netfilter programs are detached", says: saysHooks, do: func(p *pinned) (restored, error) {
 		return p.cut("judge-", true, false)
 	}},
+	{what: "the program before conntrack is detached", says: saysHooks, do: func(p *pinned) (restored, error) {
+		return p.cut("guard-pre_routing", true, false)
+	}},
 	{what: "an endpoint gets the policy of another", says: saysEndpoints, opens: true, do: func(p *pinned) (restored, error) {
 		other, _ := p.endpoints.Get(uint32(p.client.IfIndex()))
 		return p.alter(func(e *bpf.Endpoint) { e.Ingress = other.Ingress })
@@ -232,7 +235,8 @@ func TestHandMadeDamageWithoutAnAgent(t *testing.T) {
 		{"from the pod", p.tcx(server, "ingress"), everybody},
 		{"from the other pod", p.tcx(client, "ingress"), everybody},
 		{"forwarding", "judge-forward", everybody},
-		{"out of the node", "guard-", everybody},
+		{"out of the node", "guard-local_out", everybody},
+		{"before conntrack", "guard-pre_routing", everybody},
 	} {
 		c.Agent(0).Kill()
 		whole, err := p.cut(d.links, false, true)

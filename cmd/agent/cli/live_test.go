@@ -358,7 +358,7 @@ func (n *liveNode) testExplain(t *testing.T) {
 }
 
 func (n *liveNode) testCleanup(t *testing.T) {
-	out := n.want(0, []string{"tcx/ingress of " + n.db.Iface(), "netfilter judge-forward-ip4", "maps", "directory"}, "cleanup")
+	out := n.want(0, []string{"tcx/ingress of " + n.db.Iface(), "netfilter judge-forward-ip4", "netfilter guard-pre_routing-ip6", "maps", "directory"}, "cleanup")
 	if left, err := filepath.Glob(filepath.Join(n.bpffs, "margay*")); err != nil || len(left) != 0 {
 		t.Errorf("left in bpffs: %v, %v", left, err)
 	}

@@ -67,10 +67,11 @@ func (p *Predecessor) EndShortcut(learn func() error) error {
 // replacePrograms puts programs of this version in the place of those in force.
 func (p *Predecessor) replacePrograms() error {
 	var programs attach.Programs
-	var errs [3]error
+	var errs [4]error
 	programs.FromPod, errs[0] = p.programs.Get(bpf.MargayProgFromPod)
 	programs.ToPod, errs[1] = p.programs.Get(bpf.MargayProgToPod)
-	programs.Judge, errs[2] = p.programs.Get(bpf.MargayProgJudge)
+	programs.Guard, errs[2] = p.programs.Get(bpf.MargayProgGuard)
+	programs.Judge, errs[3] = p.programs.Get(bpf.MargayProgJudge)
 	err := errors.Join(errs[:]...)
 	if err != nil {
 		return err

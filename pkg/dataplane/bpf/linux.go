@@ -50,10 +50,11 @@ func (h *Linux) Peer(ifindex uint32) (Peer, bool) {
 // Use implements Host.
 func (h *Linux) Use(p *bpfmaps.Programs, linkDir string, older []string) error {
 	var programs attach.Programs
-	var errs [3]error
+	var errs [4]error
 	programs.FromPod, errs[0] = p.Get(bpf.MargayProgFromPod)
 	programs.ToPod, errs[1] = p.Get(bpf.MargayProgToPod)
-	programs.Judge, errs[2] = p.Get(bpf.MargayProgJudge)
+	programs.Guard, errs[2] = p.Get(bpf.MargayProgGuard)
+	programs.Judge, errs[3] = p.Get(bpf.MargayProgJudge)
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
