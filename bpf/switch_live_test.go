@@ -50,13 +50,10 @@ func newComingIn(t *testing.T) *comingIn {
 	s.publish(t, &receiver, word(slotAllow, 1), word(slotAllow, 1))
 	attachTo(t, s.node, s.to.IfIndex(), s.Programs[bpf.MargayProgToPod], ebpf.AttachTCXEgress)
 	for _, family := range []link.NetfilterProtocolFamily{link.NetfilterProtoIPv4, link.NetfilterProtoIPv6} {
-		for _, at := range []link.NetfilterOptions{
-			{Program: s.Programs[bpf.MargayProgGuard], Hook: link.NetfilterInetPreRouting, Priority: -500},
-			{Program: s.Programs[bpf.MargayProgJudge], Hook: link.NetfilterInetForward, Priority: 10},
-		} {
-			at.ProtocolFamily = family
-			s.attach(t, func() (link.Link, error) { return link.AttachNetfilter(at) })
-		}
+		s.attach(t, func() (link.Link, error) {
+			return link.AttachNetfilter(link.NetfilterOptions{Program: s.Programs[bpf.MargayProgJudge], ProtocolFamily: family,
+				Hook: link.NetfilterInetForward, Priority: 10})
+		})
 	}
 	return s
 }
