@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/margay-project/margay/pkg/lint"
@@ -15,6 +16,13 @@ func TestLintOfAnAgentIsAboutPolicies(t *testing.T) {
 		{Rule: -1, Policy: key, Text: "selects no pod"},
 	})
 	if len(got) != 1 || got[0].Reason != "selects no pod" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestLintOfAnAgentSaysWhatItHasLeftOut(t *testing.T) {
+	got := unlinted([]model.PolicyKey{{Namespace: "evil", Name: "a"}, {Name: "b"}, {Namespace: "evil", Name: "c"}})
+	if len(got) != 2 || got[0].Object != "policies" || got[1].Object != "policies evil" || got[1].Namespace != "evil" || !strings.HasPrefix(got[1].Reason, "2 have too many rules") {
 		t.Errorf("got %+v", got)
 	}
 }

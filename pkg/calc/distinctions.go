@@ -17,11 +17,11 @@ type distinctions struct {
 	bits     map[int]bool          // their lengths
 }
 
-// distinctions returns what the policies and profiles of the cluster tell endpoints apart by.
-func (g *Graph) distinctions() distinctions {
+// distinctions returns what the policies, and the profiles of the cluster, tell endpoints apart by.
+func (g *Graph) distinctions(policies []*policy) distinctions {
 	d := distinctions{map[string]bool{}, map[netip.Prefix]bool{}, map[int]bool{}}
 	own := false
-	for p := range g.policies.All() {
+	for _, p := range policies {
 		p.selection.Selector().LabelNames(d.labels)
 		own = d.rules(g.dirty.policyRules(p)) || own
 	}

@@ -1,9 +1,12 @@
 package calc
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/margay-project/margay/pkg/keyset"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -61,17 +64,21 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 	return e.rest()
 }
 
+// mostSampled is how many bytes packed rules have that a sample unpacks: some 300,000 short rules, in 0.3 s.
+const mostSampled = 4 << 20
+
 // Sample returns the objects of the datastore, but of endpoints that no policy tells apart only one. It looks at every
-// endpoint and policy once.
-func (g *Graph) Sample() []model.Update {
+// endpoint and policy once. leftOut are the policies with the most rules, if a tenant has made so many that others would wait for them.
+func (g *Graph) Sample() (objects []model.Update, leftOut []model.PolicyKey) {
 	e := newExtract(g)
-	for p := range g.policies.All() {
+	policies, leftOut := sampled(&g.policies, mostSampled)
+	for _, p := range policies {
 		e.policy(p.key, p)
 	}
 	for id, ns := range g.networkSets {
 		e.networkSet(id, ns)
 	}
-	by := g.distinctions()
+	by := g.distinctions(policies)
 	kinds, ofGroup := map[string]int{}, map[*group]int{}
 	type likeness struct {
 		kind  int
@@ -93,7 +100,27 @@ func (g *Graph) Sample() []model.Update {
 			e.endpoint(ep.id(), ep)
 		}
 	}
-	return e.rest()
+	return e.rest(), leftOut
+}
+
+// sampled are the policies whose packed rules have most bytes together at most, those with few rules first, and the keys of the others.
+func sampled(all *keyset.Set[model.PolicyKey, policy], most int) (some []*policy, others []model.PolicyKey) {
+	for p := range all.All() {
+		some = append(some, p)
+	}
+	slices.SortFunc(some, func(a, b *policy) int {
+		return cmp.Or(cmp.Compare(a.source.size(), b.source.size()), strings.Compare(a.key.SortKey(), b.key.SortKey()))
+	})
+	sum := 0
+	for i, p := range some {
+		if sum += p.source.size(); sum > most {
+			for _, p := range some[i:] {
+				others = append(others, p.key)
+			}
+			return some[:i], others
+		}
+	}
+	return some, nil
 }
 
 // extract collects updates.

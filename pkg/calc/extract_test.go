@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 )
 
 func drawWorld(t *rapid.T, g *Graph) world {
@@ -111,7 +112,7 @@ func TestSampleHasALikeOfEveryEndpoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGraph(thisNode)
 		w := drawWorld(t, g)
-		whole, part := everywhere(owned(g, w)), everywhere(g.Sample())
+		whole, part := everywhere(owned(g, w)), everywhere(sampleOf(g))
 		for _, want := range whole.LocalEndpoints() {
 			found := false
 			for _, got := range part.LocalEndpoints() {
@@ -142,7 +143,7 @@ func TestSampleTakesOneOfManyAlike(t *testing.T) {
 	})
 	g.Flush()
 	n := map[string]int{}
-	for _, u := range g.Sample() {
+	for _, u := range sampleOf(g) {
 		switch u := u.(type) {
 		case model.EndpointUpdate:
 			n["endpoints"]++
@@ -228,7 +229,7 @@ func TestAPartLeavesOutWhatTheWholeLeavesOut(t *testing.T) {
 			}
 		}
 	}
-	for _, u := range g.Sample() {
+	for _, u := range sampleOf(g) {
 		if s, is := u.(model.EndpointSliceUpdate); is && !s.Slice.LeftOut {
 			t.Error("an EndpointSlice of the sample is not left out")
 		}
@@ -244,5 +245,42 @@ func TestAPartHasTheNumbersOfPortsThatRulesExclude(t *testing.T) {
 	part := everywhere(g.Around([]model.EndpointID{id("shop/a")}, addrs("192.0.2.1")))
 	if want, got := rulesOf(t, g, "shop/a", model.Ingress), rulesOf(t, part, "shop/a", model.Ingress); fmt.Sprint(want) != fmt.Sprint(got) {
 		t.Errorf("rules of the part %q, want %q", got, want)
+	}
+}
+
+func sampleOf(g *Graph) []model.Update {
+	objects, _ := g.Sample()
+	return objects
+}
+
+// The agent's loop waits for a sample. A tenant's policies with very many rules are left out, and those of others are not.
+func TestASampleLeavesOutWhatTakesLong(t *testing.T) {
+	g := New("n1")
+	long := make([]model.Rule, 1<<15)
+	for i := range long {
+		addr := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		long[i] = model.Rule{Action: model.Allow, Index: i, Source: model.Entity{Nets: []netip.Prefix{netip.PrefixFrom(addr, 32)}}}
+	}
+	policy := func(namespace string, n int, rules []model.Rule) model.PolicyUpdate {
+		return model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindKubernetesNetworkPolicy, Namespace: namespace, Name: fmt.Sprint("p", n)},
+			Policy: &model.Policy{Tier: model.TierDefault, Selector: selector.All(), AppliesIngress: true, Ingress: rules}}
+	}
+	const many = 16
+	for i := range many {
+		g.Apply([]model.Update{policy("evil", i, long), policy("shop", i, long[:10])})
+	}
+	g.Apply([]model.Update{model.InSync{}})
+	g.Flush()
+	objects, leftOut := g.Sample()
+	size := func(namespace string) int { return g.policies.Get(policy(namespace, 0, nil).Key).source.size() }
+	fits := (mostSampled - many*size("shop")) / size("evil")
+	has := map[string]int{}
+	for _, u := range objects {
+		if p, ok := u.(model.PolicyUpdate); ok {
+			has[p.Key.Namespace]++
+		}
+	}
+	if has["shop"] != many || has["evil"] != fits || len(leftOut) != many-fits || fits == many {
+		t.Errorf("the sample has policies %v, and leaves out %d; want %d large ones of %d", has, len(leftOut), fits, many)
 	}
 }

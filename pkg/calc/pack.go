@@ -18,6 +18,14 @@ type packedRules struct {
 	more  *[]*selector.Selector // the others, in the order of their mention; nil: none
 }
 
+// size is how many bytes the text has.
+func (r packedRules) size() int {
+	if r.text == nil {
+		return 0
+	}
+	return len(r.text.text)
+}
+
 // boxed is a pointer to rules; nil: none.
 func boxed(r packedRules) *packedRules {
 	if r.text == nil {

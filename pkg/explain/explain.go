@@ -120,7 +120,9 @@ func (s *State) walk(id model.EndpointID, d model.Direction, p model.Packet) (*T
 }
 
 // SetContains implements Sets.
-func (s *State) SetContains(id model.SetID, addr netip.Addr) bool { return s.graph.SetContains(id, addr) }
+func (s *State) SetContains(id model.SetID, addr netip.Addr) bool {
+	return s.graph.SetContains(id, addr)
+}
 
 // SetText implements Sets. A tenant may have given a selector a text that takes milliseconds to make, and name it in a thousand rules.
 func (s *State) SetText(id model.SetID) (text string, ok bool) {
