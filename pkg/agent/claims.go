@@ -31,7 +31,7 @@ func lostAddrs(id model.EndpointID, lost []calc.LostClaim, unattached bool) []in
 			continue
 		}
 		l.Unattached = unattached
-		row := inspect.LostAddr{Addr: l.Addr, Condition: string(l.Why), Reason: l.Text()}
+		row := inspect.LostAddr{Addr: l.Addr, Condition: string(l.Why), Reason: l.ForAuthor()}
 		if l.Owner != (model.EndpointID{}) {
 			row.Owner = l.Owner.String()
 		}
@@ -53,7 +53,7 @@ func lostClaimEvents(lost []calc.LostClaim, states []dataplane.EndpointStatus) [
 		if l.Local && !l.Terminating {
 			items = append(items, events.Item{Local: true, Claim: true, Problem: validate.Problem{
 				Ref:      validate.Ref{Kind: "Pod", Namespace: l.Endpoint.Namespace, Name: l.Endpoint.Name},
-				Severity: validate.Warning, Reason: l.Text(),
+				Severity: validate.Warning, Reason: l.ForAuthor(),
 			}})
 		}
 	}
@@ -69,7 +69,7 @@ func serviceClaimEvents(claims iter.Seq[calc.ServiceClaim]) iter.Seq[events.Item
 		for c := range claims {
 			if !yield(events.Item{Claim: true, Problem: validate.Problem{
 				Ref:      validate.Ref{Kind: "Service", Namespace: c.Service.Namespace, Name: c.Service.Name},
-				Severity: validate.Warning, Field: "spec.externalIPs", Reason: c.Text(),
+				Severity: validate.Warning, Field: "spec.externalIPs", Reason: c.ForAuthor(),
 			}}) {
 				return
 			}

@@ -48,3 +48,23 @@ func TestNoPacketIsSaidToBeDroppedWhereNoProgramIs(t *testing.T) {
 		}
 	}
 }
+
+// An Event is read by whoever may read those of its namespace. A tenant makes a Service with 4,096 addresses, and must not learn whose they are.
+func TestEventsNameNoObjectsOfOtherNamespaces(t *testing.T) {
+	addr := netip.MustParseAddr("192.0.2.7")
+	lost := func(owner string) calc.LostClaim {
+		return calc.LostClaim{Endpoint: model.WorkloadID("shop", "x"), Local: true, Addr: addr, Why: calc.Taken, Owner: model.WorkloadID(owner, "payments")}
+	}
+	service := func(of string) calc.ServiceClaim {
+		return calc.ServiceClaim{Service: model.ServiceKey{Namespace: "shop", Name: "front"}, Addr: addr, Of: of}
+	}
+	items := lostClaimEvents([]calc.LostClaim{lost("shop"), lost("bank")}, nil)
+	items = slices.AppendSeq(items, serviceClaimEvents(slices.Values([]calc.ServiceClaim{service("endpoint shop/payments"), service("Service shop/payments"),
+		service("endpoint bank/payments"), service("Service bank/payments"), service("node bank")})))
+	for i, want := range []string{"belongs to endpoint shop/payments", "belongs to a pod of another namespace", "of endpoint shop/payments:", "of Service shop/payments:",
+		"of a pod of another namespace:", "of a Service of another namespace:", "of a node:"} {
+		if text := items[i].Problem.Reason; !strings.Contains(text, want) || strings.Contains(text, "bank") {
+			t.Errorf("%q, want %q in it and nothing of the other namespace", text, want)
+		}
+	}
+}

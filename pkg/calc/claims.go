@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -37,14 +38,25 @@ const (
 )
 
 // Text is one line for people.
-func (l LostClaim) Text() string {
+func (l LostClaim) Text() string { return l.text("endpoint " + l.Owner.String()) }
+
+// ForAuthor is Text for whoever may see the objects of the endpoint's namespace alone: it names none of others. A tenant could claim one
+// address after the other to learn whose they are.
+func (l LostClaim) ForAuthor() string {
+	if l.Owner.Namespace == l.Endpoint.Namespace {
+		return l.Text()
+	}
+	return l.text("a pod of another namespace")
+}
+
+func (l LostClaim) text(owner string) string {
 	spoofed := "; packets that it sends from this address are dropped as spoofed"
 	if l.Unattached {
 		spoofed = ""
 	}
 	switch {
 	case l.Why == Taken:
-		return fmt.Sprintf("address %s belongs to endpoint %s%s", l.Addr, l.Owner, spoofed)
+		return fmt.Sprintf("address %s belongs to %s%s", l.Addr, owner, spoofed)
 	case l.Why == Reserved:
 		return fmt.Sprintf("address %s belongs to a node, or is the cluster address of a Service%s", l.Addr, spoofed)
 	case l.Why == Disputed:
@@ -92,12 +104,28 @@ type ServiceClaim struct {
 }
 
 // Text is one line for people.
-func (c ServiceClaim) Text() string {
+func (c ServiceClaim) Text() string { return c.text(c.Of) }
+
+// ForAuthor is as that of LostClaim.
+func (c ServiceClaim) ForAuthor() string {
+	kind, name, _ := strings.Cut(c.Of, " ")
+	switch namespace, _, is := strings.Cut(name, "/"); {
+	case !is:
+		return c.text("a " + kind)
+	case namespace == c.Service.Namespace:
+		return c.Text()
+	case kind == "endpoint":
+		kind = "pod"
+	}
+	return c.text("a " + kind + " of another namespace")
+}
+
+func (c ServiceClaim) text(of string) string {
 	if !c.Addr.IsValid() {
 		return fmt.Sprintf("the Services of its namespace have more than %d external addresses, or there is no room for more of all namespaces: egress policy must allow "+
 			"the external addresses of this Service as well as its backends", MaxExternal)
 	}
-	return fmt.Sprintf("its external address %s is also the address of %s: kube-proxy sends its traffic to this Service", c.Addr, c.Of)
+	return fmt.Sprintf("its external address %s is also the address of %s: kube-proxy sends its traffic to this Service", c.Addr, of)
 }
 
 // ServiceClaims yields those of all Services, by Service and address. It may look at every endpoint. The claims are worked out when they are
