@@ -20,7 +20,7 @@ var budget = map[string]int{
 	bpf.MargayProgFromPod: 60500,
 	bpf.MargayProgToPod:   48500,
 	bpf.MargayProgGuard:   170,
-	bpf.MargayProgJudge:   47000,
+	bpf.MargayProgJudge:   48500,
 	// 7.3.4 walks the function of a bpf_loop about twice as often as 6.18: 1,013 and 397 instructions, 421 and 224 there. So do some
 	// builds of 6.18.44: 775 and 421.
 	bpf.MargayProgSweep4:   850,
