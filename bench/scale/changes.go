@@ -60,7 +60,10 @@ func changes(c *core, pods int) []step {
 		}, c),
 		timed("explain, two remote pods", 10, func(i int) { explainOne(c, pods/2+i, pods/3) }),
 		timed("of that, while nothing is enforced", 10, func(i int) { c.graph.Around([]model.EndpointID{pod(pods/2+i, nil).ID, pod(pods/3, nil).ID}, nil) }),
-		timed("lint, the whole cluster", 1, func(int) { lint.Check(c.graph.Sample()) }),
+		timed("lint, the whole cluster", 1, func(int) {
+			objects, _ := c.graph.Sample()
+			lint.Check(objects)
+		}),
 		timed("of that, while nothing is enforced", 3, func(int) { c.graph.Sample() }),
 	}
 }
