@@ -109,7 +109,7 @@ func (s *assignment) assign(e *endpoint) {
 // keeps its applied program: an outdated staged verdict is of no use to the author of the staged policy.
 func (s *assignment) desiredProgram(e *endpoint, d int, l *localAddrs) *program {
 	at := EndpointDirection{e.id, model.Direction(d)}
-	prog, err := (*program)(nil), s.failures.bars(at)
+	prog, err := (*program)(nil), s.refusal(e, d, l)
 	if err == nil {
 		prog, err = s.policies.expandAll(e.desired.folds[d], l, accountOf(e.id))
 	}
@@ -147,16 +147,20 @@ func (s *assignment) hopeless(e *endpoint, l *localAddrs) int {
 	if e.desired.policy == nil {
 		return -1
 	}
-	for d, f := range e.desired.folds {
-		err := s.failures.bars(EndpointDirection{e.id, model.Direction(d)})
-		if err == nil {
-			err = s.policies.refusal(f, l, accountOf(e.id))
-		}
-		if err != nil && s.kept(e, d, err) == nil {
+	for d := range e.desired.folds {
+		if err := s.refusal(e, d, l); err != nil && s.kept(e, d, err) == nil {
 			return d
 		}
 	}
 	return -1
+}
+
+// refusal returns why an endpoint cannot have its policy in a direction, as far as that is known before the policy is expanded.
+func (s *assignment) refusal(e *endpoint, d int, l *localAddrs) error {
+	if err := s.failures.bars(EndpointDirection{e.id, model.Direction(d)}); err != nil {
+		return err
+	}
+	return s.policies.refusal(e.desired.folds[d], l, accountOf(e.id))
 }
 
 // prepare expands the policies of an endpoint, as far as this plan's time allows. False: there is more to do.
@@ -166,7 +170,7 @@ func (s *assignment) prepare(e *endpoint, l *localAddrs) (ready bool) {
 	}
 	ready = true
 	for d, f := range e.desired.folds {
-		if s.failures.bars(EndpointDirection{e.id, model.Direction(d)}) == nil {
+		if s.refusal(e, d, l) == nil {
 			ready = s.policies.prepare(f, l, accountOf(e.id)) && ready
 		}
 	}
@@ -191,11 +195,17 @@ func (s *assignment) refuse(reasons map[*program]error) (of []*endpoint, had []f
 			}
 		}
 	}
+	refused := func(prog *program) bool { return reasons[prog] != nil }
 	for _, e := range all {
-		if reasons[e.desired.programs[0]] != nil || reasons[e.desired.programs[1]] != nil {
+		if slices.ContainsFunc(e.desired.programs[:], refused) {
 			s.release(e)
 			s.assign(e)
 			of = append(of, e)
+		}
+		if slices.ContainsFunc(e.desired.programs[:], refused) {
+			// Its policy is another by now, which is being expanded, and may come to be an equal program. That has to be made from its start.
+			s.drop(e)
+			s.part[e.id] = true
 		}
 	}
 	return of, had

@@ -22,12 +22,13 @@ type authors struct {
 	refs     map[uint32]int // programs, by set
 	programs [][]*program   // by author: those that refer to one of its sets, those with the most last, of equal ones the newest
 	judging  map[*program]bool
+	judged   map[uint32]bool // sets that programs refer to which judge packets
 }
 
 // authorsOf finds them. Those in judging judge packets. A set has no author if policies of several namespaces refer to it, or one that belongs
 // to no namespace.
 func authorsOf(programs []*program, judging map[*program]bool) *authors {
-	a := &authors{numbers: map[author]int{}, author: map[uint32]int{}, refs: map[uint32]int{}, judging: judging}
+	a := &authors{numbers: map[author]int{}, author: map[uint32]int{}, refs: map[uint32]int{}, judging: judging, judged: map[uint32]bool{}}
 	var live []*program
 	for _, prog := range programs {
 		if prog.desired > 0 || judging[prog] {
@@ -61,6 +62,9 @@ func authorsOf(programs []*program, judging map[*program]bool) *authors {
 func (a *authors) add(prog *program) {
 	for _, num := range prog.sets {
 		a.refs[num]++
+		if a.judging[prog] {
+			a.judged[num] = true
+		}
 	}
 	for from := 0; from < len(prog.Rules); {
 		namespace, to := prog.IDs[from].Policy.Namespace, from+1
@@ -162,7 +166,7 @@ func (a *authors) leave(refused []*program) (sets []uint32) {
 	for _, prog := range refused {
 		is[prog] = true
 		for _, num := range prog.sets {
-			if a.refs[num]--; a.refs[num] == 0 && !a.judging[prog] {
+			if a.refs[num]--; a.refs[num] == 0 && !a.judged[num] {
 				sets = append(sets, num)
 			}
 		}

@@ -56,9 +56,22 @@ func (s *policies) prepare(f *fold, l *localAddrs, namespace string) (ready bool
 	return ready
 }
 
-// refusal returns why no endpoint of the namespace with these addresses, the first of each family, can have a policy, as far as that is known.
+// refusal returns why no endpoint of the namespace with these addresses can have a policy, as far as that is known.
 func (s *policies) refusal(f *fold, l *localAddrs, namespace string) error {
-	switch v := f.variant(l); {
+	err := s.refusalOf(f.variant(l), namespace)
+	for _, a := range l.more {
+		if err != nil {
+			break
+		}
+		other := *l
+		other.set(a)
+		err = s.refusalOf(f.variant(&other), namespace)
+	}
+	return err
+}
+
+func (s *policies) refusalOf(v *variant, namespace string) error {
+	switch {
 	case v.err != nil:
 		return v.err
 	case v.program == nil && v.cost != (Cost{}):
@@ -70,7 +83,7 @@ func (s *policies) refusal(f *fold, l *localAddrs, namespace string) error {
 // prepareFor does so for the first address of each family.
 func (s *policies) prepareFor(f *fold, l *localAddrs, namespace string) (ready bool) {
 	v := f.variant(l)
-	if v.program != nil || v.err != nil || v.cost != (Cost{}) && s.ledger.room(namespace, v.cost) != nil {
+	if v.program != nil || s.refusalOf(v, namespace) != nil {
 		return true
 	}
 	if v.making == nil {

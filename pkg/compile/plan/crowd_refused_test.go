@@ -1,0 +1,145 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/margay-project/margay/internal/policytest"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// clusterWide has the ingress policy of a pod belong to no namespace.
+func clusterWide(e *model.EndpointPolicy) *model.EndpointPolicy {
+	e.Ingress.Tiers[0].Policies[0].Key = model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "of-" + e.ID.Name}
+	return e
+}
+
+// inNamespace has it belong to the pod's.
+func inNamespace(e *model.EndpointPolicy) *model.EndpointPolicy {
+	e.Ingress.Tiers[0].Policies[0].Key = model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: e.ID.Namespace, Name: "of-" + e.ID.Name}
+	return e
+}
+
+// fill returns the policy of a pod that belongs to no namespace, and sets for it that so many addresses are in, each in another combination.
+func fill(name string, net byte, addrs int) (*model.EndpointPolicy, map[model.SetID]*model.SetChange) {
+	sets := map[model.SetID]*model.SetChange{}
+	var ids []model.SetID
+	for i := range addrs {
+		id := model.SetID(fmt.Sprint(name, i))
+		ids = append(ids, id)
+		sets[id] = &model.SetChange{Added: []netip.Prefix{host(netip.AddrFrom4([4]byte{8, 8, net, byte(i)}))}}
+	}
+	return clusterWide(selecting("depot", name, ids...)), sets
+}
+
+// allows reports whether a pod accepts packets of an address.
+func (w *tenants) allows(e *model.EndpointPolicy, from netip.Addr) bool {
+	w.t.Helper()
+	v, bound, err := w.k.judge(e.ID, model.Ingress, model.Packet{Src: from, Dst: e.Addrs[0], Protocol: model.ProtoTCP, DstPort: 80})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return bound && v.Allow
+}
+
+// A pod is closed whose policy in force denies a set, and in the same plan a policy of another namespace is refused that refers to the set, too. Until the
+// pod is closed, the members are denied.
+func TestSetsOfAPolicyInForceAreToldApartUntilItsPodIsClosed(t *testing.T) {
+	w := newTenants(t, Budget{}.WithClasses(100))
+	member := netip.MustParseAddr("9.9.9.9")
+	w.carry(model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{"x": {Added: []netip.Prefix{host(member)}}}})
+	evil := lister("evil", "m", 0, 5)
+	rules := evil.Ingress.Tiers[0].Policies[0].Rules
+	rules[0] = model.MatchRule{Action: model.Deny, Source: model.Side{In: []model.SetID{"x"}}}
+	evil.Ingress.Tiers[0].Policies[0].Rules = append(rules, model.MatchRule{Action: model.Allow, Index: len(rules)})
+	first, sets := fill("a", 1, 60)
+	w.carry(model.Changes{InSync: true, Sets: sets, Endpoints: map[model.EndpointID]*model.EndpointPolicy{evil.ID: evil, first.ID: first}})
+	w.want("evil/m", 5, "")
+	shop := inNamespace(pod("shop", "b", 5, 2))
+	shop.Ingress.Tiers[0].Policies[0].Rules[1].Source = model.Side{In: []model.SetID{"x"}}
+
+	second, sets := fill("b", 2, 40)
+	ch := model.Changes{InSync: true, Sets: sets, Endpoints: map[model.EndpointID]*model.EndpointPolicy{shop.ID: shop, second.ID: second}}
+	for p := w.Update(ch); ; p = w.Update(model.Changes{InSync: true}) {
+		for _, write := range w.k.writes(p) {
+			if write.do(); w.allows(evil, member) {
+				t.Fatalf("after %s a packet passes that the policy denies", write.what)
+			}
+		}
+		if p.empty() {
+			break
+		}
+	}
+	w.want("evil/m", -1, "policies of namespace evil")
+	w.want("shop/b", -1, "policies of namespace shop")
+}
+
+// A pod's policy is refused while it is being opened, and in the same update the pod gets an equal one that takes several plans. What was opened of the
+// refused one is not there any more.
+func TestAPolicyThatWasRefusedIsMadeAgainFromItsStart(t *testing.T) {
+	w := &tenants{New(Options{Limits: table.Limits{Open: 40}, Budget: Budget{Room: 100, Assured: Cost{Classes: 8}}}, nil), t, newKernel()}
+	sets := []model.SetID{"s0", "s1", "s2", "s3", "s4", "s5", "s6"}
+	change := func(of func(i int) *model.SetChange) model.Changes {
+		ch := model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{}, Endpoints: map[model.EndpointID]*model.EndpointPolicy{}}
+		for i, id := range sets {
+			ch.Sets[id] = of(i)
+		}
+		return ch
+	}
+	first := change(func(i int) *model.SetChange { return &model.SetChange{Added: half(i)[:1]} })
+	large := clusterWide(selecting("depot", "a", sets...))
+	first.Endpoints[large.ID] = large
+	w.carry(first)
+	evil := inNamespace(pod("evil", "m", 3, 60))
+	for p := w.step(evil); p.More && w.classes.Len() < 30; p = w.step() {
+	}
+	again := inNamespace(pod("evil", "m", 3, 60))
+	grow := change(func(i int) *model.SetChange { return &model.SetChange{Added: half(i)[1:]} })
+	grow.Endpoints[again.ID] = again
+	before := w.classes.Len()
+	carryOut(w.k, w.Update(grow))
+	if n := w.classes.Len(); n >= before+119 {
+		t.Fatalf("%d classes, and %d before: nothing was refused, and the test tests nothing", n, before)
+	}
+	w.carry(change(func(i int) *model.SetChange { return &model.SetChange{Removed: half(i)[1:]} }))
+	w.want("evil/m", 60, "")
+	for i := range 60 {
+		if a := netip.AddrFrom4([4]byte{172, 3, 0, byte(i)}); !w.allows(again, a) {
+			t.Errorf("packets of %s are denied", a)
+		}
+	}
+}
+
+// As TestPodsThatCannotHaveOnePolicyHaveNoOtherMade, if there is no room for the policy that the second address of a pod makes.
+func TestPodsWhoseOtherAddressCannotHaveAPolicyHaveNoOtherMade(t *testing.T) {
+	w := parts(Options{Limits: table.Limits{Open: 40}, Budget: Budget{Namespace: Cost{Sets: 10}}})
+	var pods []*model.EndpointPolicy
+	for i := range 3 {
+		e := pod("evil", fmt.Sprint(i), i+1, 12)
+		e.Addrs = policytest.Addrs(fmt.Sprintf("10.0.1.%d", i), fmt.Sprintf("10.0.2.%d", i))
+		for j := range e.Ingress.Tiers[0].Policies[0].Rules {
+			e.Ingress.Tiers[0].Policies[0].Rules[j].Destination.Nets = policytest.Prefixes("10.0.2.0/24")
+		}
+		var rules []model.MatchRule
+		for port := range 100 + 50*i {
+			side := model.Side{Ports: &model.PortMatch{Ranges: []model.PortRange{{Lo: uint16(2 * port), Hi: uint16(2 * port)}}}}
+			rules = append(rules, model.MatchRule{Action: model.Allow, Protocol: new(model.ProtoTCP), Destination: side})
+		}
+		e.Egress = policyOfRules(model.Egress, rules...)
+		pods = append(pods, e)
+	}
+	w.step() // the first plan does everything
+	plans := 0
+	for p := w.step(pods...); p.More; p = w.step() {
+		if plans++; plans > 1000 {
+			t.Fatal("the plans have no end")
+		}
+	}
+	for _, e := range pods {
+		if n := w.sets(e); n >= 0 || w.Failed()[EndpointDirection{e.ID, model.Ingress}] == nil {
+			t.Errorf("%v has a policy of %d sets: %v", e.ID, n, w.Failed())
+		}
+	}
+}
