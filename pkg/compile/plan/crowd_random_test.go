@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -22,6 +23,10 @@ func TestWithRoomForFewClassesEveryPacketHasAnOldOrANewVerdict(t *testing.T) {
 			Make: rapid.SampledFrom([]int{0, 1, 100, 3000}).Draw(t, "make"),
 		}, Confirm: rapid.Bool().Draw(t, "confirm")}
 		pool, k, c := drawPool(t), newKernel(), New(o, nil)
+		refusals := 0 // of plans whose tables the kernel may refuse yet
+		if o.Confirm && rapid.Bool().Draw(t, "kernel refuses") {
+			refusals = 12
+		}
 		c.crowd.assured = rapid.IntRange(0, 4).Draw(t, "assured")
 		putInNamespaces(t, pool)
 		now, old := newCluster(), (*cluster)(nil)
@@ -32,7 +37,8 @@ func TestWithRoomForFewClassesEveryPacketHasAnOldOrANewVerdict(t *testing.T) {
 		for range rapid.IntRange(1, 3).Draw(t, "rounds") {
 			now = now.clone()
 			now.mutate(t, pool)
-			h.known = old
+			now.addAddrs(t)
+			h.known, k.refuses = old, refusals > 0
 			probes := drawProbes(t, k, h, now)
 			plan := c.Update(now.changes(old))
 			all := plan
@@ -40,10 +46,23 @@ func TestWithRoomForFewClassesEveryPacketHasAnOldOrANewVerdict(t *testing.T) {
 				if plans > 30000 {
 					t.Fatalf("the plans have no end: %+v, %d classes, room %d, refused %d", plan, c.classes.Len(), room, len(c.crowd.refused))
 				}
+				if refusals > 0 && len(plan.Tables) > 0 {
+					refusals--
+					plan = withholdSome(t, c, plan)
+				}
 				runCrowded(t, k, plan, probes)
+				again := false
+				if k.refuses {
+					again, _ = c.Retry()
+				}
 				plan = c.Update(model.Changes{InSync: true})
+				plan.FollowUp = plan.FollowUp || again
 				all.Bind, all.Rejudge = append(all.Bind, plan.Bind...), append(all.Rejudge, plan.Rejudge...)
 			}
+			for j := range probes {
+				probes[j].was = probes[j].was && !k.refuses // flows were judged again by a plan of which a part was withheld
+			}
+			k.refuses = false // all that was refused has been tried again
 			checkCrowded(t, c, k, all, probes)
 			if len(c.Failed()) > 0 {
 				refused++
@@ -58,6 +77,33 @@ func TestWithRoomForFewClassesEveryPacketHasAnOldOrANewVerdict(t *testing.T) {
 	if refused == 0 {
 		t.Error("no policy was refused")
 	}
+}
+
+// withholdSome has a kernel refuse some tables of a plan.
+func withholdSome(t *rapid.T, c *Compiler, plan Plan) Plan {
+	failed := map[table.ID]error{}
+	for _, of := range plan.Tables {
+		if rapid.Bool().Draw(t, "refused") {
+			failed[of.ID] = errRefused
+		}
+	}
+	return c.Withhold(plan, failed)
+}
+
+// addAddrs gives an endpoint, at times, another address of a family that it has one of, which nobody else has.
+func (c *cluster) addAddrs(t *rapid.T) {
+	id, other := model.WorkloadID("ns", "pod0"), policytest.Addrs("10.0.0.12")[0]
+	if c.endpoints[id] == nil || !rapid.Bool().Draw(t, "another address") {
+		return
+	}
+	for _, e := range c.endpoints {
+		if slices.Contains(e.Addrs, other) {
+			return
+		}
+	}
+	more := *c.endpoints[id]
+	more.Addrs = append(slices.Clone(more.Addrs), other)
+	c.endpoints[id] = &more
 }
 
 // putInNamespaces has policies belong to namespaces, mostly.
@@ -76,11 +122,24 @@ func runCrowded(t *rapid.T, k *kernel, plan Plan, probes []probe) {
 		w.do()
 		for j := range probes {
 			probes[j].unbound = true
-			if err := probes[j].check(k); err != nil {
+			err := probes[j].check(k)
+			if k.refuses {
+				err = probes[j].opens(k)
+			}
+			if err != nil {
 				t.Fatalf("after write %d (%s): %v", i, w.what, err)
 			}
 		}
 	}
+}
+
+// opens checks that nothing is allowed that no policy allows.
+func (p *probe) opens(k *kernel) error {
+	v, bound, err := k.judge(p.id, p.d, p.pkt)
+	if err == nil && bound && v.Allow && !slices.ContainsFunc(p.allowed, func(a model.Verdict) bool { return a.Allow }) {
+		err = fmt.Errorf("%v %v packet %+v is allowed", p.id, p.d, p.pkt)
+	}
+	return err
 }
 
 // checkCrowded checks the state after all plans.
