@@ -23,17 +23,29 @@ type authors struct {
 	programs [][]*program   // by author: those that refer to one of its sets, those with the most last, of equal ones the newest
 	judging  map[*program]bool
 	judged   map[uint32]bool // sets that programs refer to which judge packets
+
+	somePending bool // a program does not judge packets yet
+}
+
+// madeBy are sets that rules of a program refer to which are policy of one author; the namespace is empty: of none.
+type madeBy struct {
+	author
+	sets []uint32
 }
 
 // authorsOf finds them. Those in judging judge packets. A set has no author if policies of several namespaces refer to it, or one that belongs
-// to no namespace.
-func authorsOf(programs []*program, judging map[*program]bool) *authors {
+// to no namespace. known has what was found out about programs, which may have very many rules.
+func authorsOf(programs []*program, judging map[*program]bool, known map[*program][]madeBy) *authors {
 	a := &authors{numbers: map[author]int{}, author: map[uint32]int{}, refs: map[uint32]int{}, judging: judging, judged: map[uint32]bool{}}
 	var live []*program
 	for _, prog := range programs {
 		if prog.desired > 0 || judging[prog] {
 			live = append(live, prog)
-			a.add(prog)
+			a.somePending = a.somePending || !judging[prog]
+			if _, ok := known[prog]; !ok {
+				known[prog] = setsByAuthor(prog)
+			}
+			a.add(prog, known[prog])
 		}
 	}
 	a.programs = make([][]*program, len(a.list))
@@ -59,23 +71,31 @@ func authorsOf(programs []*program, judging map[*program]bool) *authors {
 }
 
 // add notes who has made the sets of a program.
-func (a *authors) add(prog *program) {
+func (a *authors) add(prog *program, made []madeBy) {
 	for _, num := range prog.sets {
 		a.refs[num]++
 		if a.judging[prog] {
 			a.judged[num] = true
 		}
 	}
+	for _, of := range made {
+		for _, num := range of.sets {
+			a.note(num, of.author)
+		}
+	}
+}
+
+// setsByAuthor finds the sets that each author's rules in a program refer to.
+func setsByAuthor(prog *program) (made []madeBy) {
 	for from := 0; from < len(prog.Rules); {
 		namespace, to := prog.IDs[from].Policy.Namespace, from+1
 		for to < len(prog.Rules) && prog.IDs[to].Policy.Namespace == namespace {
 			to++
 		}
-		for _, num := range match.SetNumbers(prog.Rules[from:to]) {
-			a.note(num, author{namespace, prog.Shadow})
-		}
+		made = append(made, madeBy{author{namespace, prog.Shadow}, match.SetNumbers(prog.Rules[from:to])})
 		from = to
 	}
+	return made
 }
 
 // note notes that a policy of an author refers to a set.
@@ -112,33 +132,41 @@ func (a *authors) of(set uint32) int {
 	return a.author[set]
 }
 
-// choose returns the author whose programs are to be refused; negative: there is none. What does not judge packets yet is refused before what
+// ranks of authors: those of a higher one are refused first.
+const (
+	rankNone    = iota
+	rankSmall   // has policies that do not judge packets yet
+	rankJudging // makes many combinations, by policies that all judge packets
+	rankLarge   // makes many, and has policies that do not judge packets yet
+)
+
+// choose returns the author whose programs are to be refused, and its rank; negative: there is none. What does not judge packets yet is refused before what
 // does. That is only refused if there is no room left, and never of an author with few combinations. While somebody has many, others may use
 // what room there is.
-func (a *authors) choose(shares []classes.Share, assured int, full bool) (by int) {
-	const none, small, judging, large = 0, 1, 2, 3
-	best, rank, someJudging := -1, none, false
+func (a *authors) choose(shares []classes.Share, assured int, full bool) (best, rank int) {
+	best = -1
+	someJudging := false
 	for by, share := range shares {
 		if share.Added == 0 || len(a.programs[by]) == 0 {
 			continue
 		}
-		is := none
+		is := rankNone
 		switch pending, many := len(a.pending(by)) > 0, share.Alone > assured; {
 		case many && pending:
-			is = large
+			is = rankLarge
 		case many:
-			is, someJudging = judging, true
+			is, someJudging = rankJudging, true
 		case pending:
-			is = small
+			is = rankSmall
 		}
-		if is > rank || is == rank && is > none && share.Added > shares[best].Added {
+		if is > rank || is == rank && is > rankNone && share.Added > shares[best].Added {
 			best, rank = by, is
 		}
 	}
-	if someJudging && !full && rank < large {
-		return -1
+	if someJudging && !full && rank < rankLarge {
+		return -1, rankNone
 	}
-	return best
+	return best, rank
 }
 
 // pending are an author's programs that do not judge packets yet.

@@ -18,6 +18,7 @@ type crowd struct {
 	room    int         // classes that the dataplane has room for; 0: any number
 	assured int         // combinations of the sets of one namespace's policies, which are not refused for others' once they are enforced
 	refused []*crowding // in the order in which they were
+	known   map[*program][]madeBy
 }
 
 // crowding is why and until when a variant of a policy is refused.
@@ -37,7 +38,7 @@ const mostPatience = 1 << 12
 const leastAssured = 8
 
 func newCrowd(b Budget) *crowd {
-	return &crowd{room: b.Room, assured: max(b.Assured.Classes, leastAssured)}
+	return &crowd{room: b.Room, assured: max(b.Assured.Classes, leastAssured), known: map[*program][]madeBy{}}
 }
 
 // most is how many classes there may be without policies being refused.
@@ -105,33 +106,52 @@ func (p *planner) limitClasses() {
 	if c.crowd.room == 0 {
 		return
 	}
+	maps.DeleteFunc(c.crowd.known, func(prog *program, _ []madeBy) bool { return prog.gone })
 	all := c.classes.Crowd(c.crowd.most())
 	if all == nil {
 		return
 	}
-	a := authorsOf(c.programs.all(), c.endpoints.judging())
+	a := authorsOf(c.programs.all(), c.endpoints.judging(), c.crowd.known)
+	if !a.somePending && len(all) <= c.crowd.full() {
+		return
+	}
 	var refused []*crowding
 	total, shares := classes.Shares(all, a.of, len(a.list))
 	left := total
 	for batch := 1; left > c.crowd.most(); batch *= 2 {
-		by := a.choose(shares, c.crowd.assured, left > c.crowd.full())
-		if by < 0 {
+		had, some := p.refuseMost(a, shares, left, batch)
+		if !some {
 			break // there is room for the others, or what is left is of pods, or of policies that belong to no namespace
 		}
-		why := a.list[by].tooMany(left, c.crowd.most(), shares[by].Added)
-		refused = append(refused, p.refuseCrowding(a, by, batch, why)...)
+		refused = append(refused, had...)
 		left, shares = classes.Shares(all, a.of, len(a.list))
 	}
+	c.classes.Hide(p.hidden...)
 	for _, of := range refused { // several may have made the same classes
 		of.added, of.left, of.since = total-left, left, c.pace.plan()
 	}
 	c.crowd.refused = append(c.crowd.refused, refused...)
 }
 
-// refuseCrowding refuses so many programs of an author.
-func (p *planner) refuseCrowding(a *authors, by, batch int, why error) (refused []*crowding) {
+// refuseMost refuses up to so many programs, while there would be left classes: of one author, or what does not judge packets yet of several of
+// the same rank. What that leaves is counted for all of them at once, which takes a while. some: there are any.
+func (p *planner) refuseMost(a *authors, shares []classes.Share, left, batch int) (had []*crowding, some bool) {
+	first := rankNone
+	for batch > 0 {
+		by, rank := a.choose(shares, p.c.crowd.assured, left > p.c.crowd.full())
+		if by < 0 || some && (rank != first || rank == rankJudging) {
+			break
+		}
+		programs := a.last(by, batch)
+		had = append(had, a.refuse(p, by, programs, a.list[by].tooMany(left, p.c.crowd.most(), shares[by].Added))...)
+		first, some, batch = rank, true, batch-len(programs)
+	}
+	return had, some
+}
+
+// refuse refuses programs of an author.
+func (a *authors) refuse(p *planner, by int, programs []*program, why error) (refused []*crowding) {
 	c := p.c
-	programs := a.last(by, batch)
 	sets := map[model.SetID]bool{}
 	for num, of := range a.author {
 		if of == by {
@@ -150,7 +170,7 @@ func (p *planner) refuseCrowding(a *authors, by, batch int, why error) (refused 
 	for _, v := range had {
 		refused = append(refused, &crowding{foldVariant: v, sets: sets})
 	}
-	c.classes.Hide(c.sets.uses.hide(a.leave(programs))...)
+	p.hidden = append(p.hidden, c.sets.uses.hide(a.leave(programs))...)
 	return refused
 }
 

@@ -143,3 +143,18 @@ func TestPodsWhoseOtherAddressCannotHaveAPolicyHaveNoOtherMade(t *testing.T) {
 		}
 	}
 }
+
+// What is refused of a large namespace at once takes nothing with it of a small one.
+func TestPoliciesOfSmallNamespacesAreNotRefusedWithThoseOfLargeOnes(t *testing.T) {
+	w := newTenants(t, Budget{}.WithClasses(100))
+	first, sets := fill("a", 1, 82)
+	w.carry(model.Changes{InSync: true, Sets: sets, Endpoints: map[model.EndpointID]*model.EndpointPolicy{first.ID: first}})
+	all := map[model.EndpointID]*model.EndpointPolicy{}
+	for _, e := range []*model.EndpointPolicy{inNamespace(pod("evil", "m", 1, 12)), inNamespace(pod("evil", "n", 2, 9)), inNamespace(pod("shop", "b", 3, 2))} {
+		all[e.ID] = e
+	}
+	carryOut(w.k, w.Update(model.Changes{InSync: true, Endpoints: all}))
+	w.want("evil/m", -1, "policies of namespace evil")
+	w.want("evil/n", -1, "policies of namespace evil")
+	w.want("shop/b", 2, "")
+}

@@ -25,6 +25,7 @@ type planner struct {
 	fresh   map[*program]bool
 	retired []*program
 	again   map[string]int // steps of tables that are made again, by account
+	hidden  []uint32       // sets that were opened for programs which are refused: see crowd
 }
 
 // plan returns the writes that bring the kernel to the present state. changed: it has changed since the last plan.
