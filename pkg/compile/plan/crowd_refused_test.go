@@ -158,3 +158,19 @@ func TestPoliciesOfSmallNamespacesAreNotRefusedWithThoseOfLargeOnes(t *testing.T
 	w.want("evil/n", -1, "policies of namespace evil")
 	w.want("shop/b", 2, "")
 }
+
+// Nothing is kept of policies that were refused and are gone.
+func TestNothingIsKeptOfRefusedPoliciesThatAreGone(t *testing.T) {
+	w := newTenants(t, Budget{}.WithClasses(100))
+	gone := model.Changes{InSync: true}
+	for i := range 7 {
+		e := lister("evil", fmt.Sprint(i), i, 1)
+		gone.Endpoints = map[model.EndpointID]*model.EndpointPolicy{e.ID: nil} // the last one, while there is no room for it
+		w.apply(e)
+	}
+	w.want("evil/6", -1, "policies of namespace evil")
+	w.carry(gone)
+	if n := len(w.crowd.refused); n > 0 {
+		t.Errorf("%d policies are remembered", n)
+	}
+}
