@@ -69,6 +69,22 @@ func (c *crowd) note(id model.SetID, change *model.SetChange) {
 	}
 }
 
+// isDue reports whether there is room for it in a plan that begins with so many classes. It may add fewer beside those that are left.
+func (of *crowding) isDue(now, room int, plan uint64) bool {
+	return (of.added <= room || now <= of.left-of.left/4) && plan-of.since > of.patience
+}
+
+// wantsPlan reports whether the next plan can do something without any change: there is room for a policy that was refused, or for classes
+// with numbers beyond the room. dropped: some classes have gone.
+func (c *crowd) wantsPlan(all *classes.Classes, plan uint64, dropped bool) bool {
+	if c.room == 0 {
+		return false
+	}
+	now := all.Len()
+	due := func(of *crowding) bool { return of.isDue(now, c.mostAgain()-now, plan+1) }
+	return dropped && all.Highest() >= uint32(c.room) || slices.ContainsFunc(c.refused, due)
+}
+
 // readmit lets refused policies be tried for which there is room by now, or whose sets have changed. The more often that fails, the
 // more plans it takes, or changes.
 func (p *planner) readmit() {
@@ -80,11 +96,10 @@ func (p *planner) readmit() {
 	room := c.crowd.mostAgain() - now
 	folds := map[*fold]bool{}
 	c.crowd.refused = slices.DeleteFunc(c.crowd.refused, func(of *crowding) (ended bool) {
-		fewer := of.added <= room || now <= of.left-of.left/4 // it may add fewer beside those that are left
 		switch {
 		case c.policies.folds[of.policy] != of.fold:
 			return true
-		case fewer && c.pace.plan()-of.since > of.patience:
+		case of.isDue(now, room, c.pace.plan()):
 			room -= of.added
 		case uint64(of.changes) <= of.patience:
 			return false

@@ -76,6 +76,26 @@ func TestSetsOfAPolicyInForceAreToldApartUntilItsPodIsClosed(t *testing.T) {
 	w.want("shop/b", -1, "policies of namespace shop")
 }
 
+// Two policies come at once that refer to a set, and one of them is refused. The other one goes on to tell its members apart.
+func TestSetsOfARefusedPolicyStayForOthers(t *testing.T) {
+	w := newTenants(t, Budget{}.WithClasses(100))
+	member := netip.MustParseAddr("9.9.9.9")
+	w.carry(model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{"x": {Added: []netip.Prefix{host(member)}}}})
+	for i := range 6 {
+		w.apply(lister("evil", fmt.Sprint(i), i, 1))
+	}
+	evil, shop := lister("evil", "m", 6, 2), inNamespace(pod("shop", "b", 5, 1))
+	evil.Ingress.Tiers[0].Policies[0].Rules[1].Source = model.Side{In: []model.SetID{"x"}}
+	policy := shop.Ingress.Tiers[0].Policies[0]
+	policy.Rules = []model.MatchRule{{Action: model.Deny, Source: model.Side{In: []model.SetID{"x"}}}, {Action: model.Allow, Index: 1}}
+	w.apply(evil, shop)
+	w.want("evil/m", -1, "policies of namespace evil")
+	w.want("shop/b", 1, "")
+	if w.allows(shop, member) || !w.allows(shop, member.Next()) {
+		t.Error("the member of the set that the policy denies is allowed, or others are not")
+	}
+}
+
 // A pod's policy is refused while it is being opened, and in the same update the pod gets an equal one that takes several plans. What was opened of the
 // refused one is not there any more.
 func TestAPolicyThatWasRefusedIsMadeAgainFromItsStart(t *testing.T) {
@@ -173,4 +193,22 @@ func TestNothingIsKeptOfRefusedPoliciesThatAreGone(t *testing.T) {
 	if n := len(w.crowd.refused); n > 0 {
 		t.Errorf("%d policies are remembered", n)
 	}
+}
+
+// Sets of cluster-wide policy get fewer members, which changes nothing of the policy that was refused. It is tried when the classes have gone.
+func TestARefusedPolicyIsTriedWhenThereIsRoom(t *testing.T) {
+	w := newTenants(t, Budget{}.WithClasses(100))
+	change := func(of func(nets []netip.Prefix) *model.SetChange) model.Changes {
+		ch := model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{}}
+		for i := range 6 {
+			ch.Sets[model.SetID(fmt.Sprint("s", i))] = of(half(i))
+		}
+		return ch
+	}
+	w.carry(change(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Added: nets} }))
+	w.apply(clusterWide(selecting("depot", "a", "s0", "s1", "s2", "s3", "s4", "s5")))
+	w.apply(lister("shop", "b", 6, 1))
+	w.want("shop/b", -1, "policies of namespace shop")
+	w.carry(change(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Removed: nets} }))
+	w.want("shop/b", 1, "")
 }

@@ -340,5 +340,5 @@ func (p *planner) drop() {
 	}
 	p.DropRules = p.c.rules.Collect(max(p.toClose, 1))
 	p.c.sets.Collect(math.MaxInt)
-	p.More = p.More || p.c.programs.someLater() || p.c.sets.toClean() > 0 || p.c.rules.Loose() > 0 || len(p.c.rules.kept) > 0 || p.c.assigned.partial() || p.c.endpoints.shadows.waiting()
+	p.More = p.More || p.c.crowd.wantsPlan(p.c.classes, p.c.pace.plan(), len(p.DropClasses) > 0) || p.c.programs.someLater() || p.c.sets.toClean() > 0 || p.c.rules.Loose() > 0 || len(p.c.rules.kept) > 0 || p.c.assigned.partial() || p.c.endpoints.shadows.waiting()
 }
