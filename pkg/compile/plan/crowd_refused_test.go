@@ -135,6 +135,7 @@ func TestAPolicyThatWasRefusedIsMadeAgainFromItsStart(t *testing.T) {
 // As TestPodsThatCannotHaveOnePolicyHaveNoOtherMade, if there is no room for the policy that the second address of a pod makes.
 func TestPodsWhoseOtherAddressCannotHaveAPolicyHaveNoOtherMade(t *testing.T) {
 	w := parts(Options{Limits: table.Limits{Open: 40}, Budget: Budget{Namespace: Cost{Sets: 10}}})
+	w.t = t
 	var pods []*model.EndpointPolicy
 	for i := range 3 {
 		e := pod("evil", fmt.Sprint(i), i+1, 12)
@@ -142,26 +143,10 @@ func TestPodsWhoseOtherAddressCannotHaveAPolicyHaveNoOtherMade(t *testing.T) {
 		for j := range e.Ingress.Tiers[0].Policies[0].Rules {
 			e.Ingress.Tiers[0].Policies[0].Rules[j].Destination.Nets = policytest.Prefixes("10.0.2.0/24")
 		}
-		var rules []model.MatchRule
-		for port := range 100 + 50*i {
-			side := model.Side{Ports: &model.PortMatch{Ranges: []model.PortRange{{Lo: uint16(2 * port), Hi: uint16(2 * port)}}}}
-			rules = append(rules, model.MatchRule{Action: model.Allow, Protocol: new(model.ProtoTCP), Destination: side})
-		}
-		e.Egress = policyOfRules(model.Egress, rules...)
+		e.Egress = portsOpen(100 + 50*i)
 		pods = append(pods, e)
 	}
-	w.step() // the first plan does everything
-	plans := 0
-	for p := w.step(pods...); p.More; p = w.step() {
-		if plans++; plans > 1000 {
-			t.Fatal("the plans have no end")
-		}
-	}
-	for _, e := range pods {
-		if n := w.sets(e); n >= 0 || w.Failed()[EndpointDirection{e.ID, model.Ingress}] == nil {
-			t.Errorf("%v has a policy of %d sets: %v", e.ID, n, w.Failed())
-		}
-	}
+	w.stayClosed(pods...)
 }
 
 // What is refused of a large namespace at once takes nothing with it of a small one.
@@ -211,4 +196,47 @@ func TestARefusedPolicyIsTriedWhenThereIsRoom(t *testing.T) {
 	w.want("shop/b", -1, "policies of namespace shop")
 	w.carry(change(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Removed: nets} }))
 	w.want("shop/b", 1, "")
+}
+
+// There is room for one of two policies that were refused: the one that was first.
+func TestNoMoreIsTriedThanThereIsRoomFor(t *testing.T) {
+	w := newTenants(t, Budget{}.WithClasses(100))
+	first, sets := fill("a", 1, 80)
+	w.carry(model.Changes{InSync: true, Sets: sets, Endpoints: map[model.EndpointID]*model.EndpointPolicy{first.ID: first}})
+	w.apply(inNamespace(pod("shop", "a", 3, 10)))
+	w.apply(inNamespace(pod("depot", "b", 4, 10)))
+	w.want("shop/a", -1, "policies of namespace shop")
+	w.want("depot/b", -1, "policies of namespace depot")
+	fewer := model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{}}
+	for i := range 19 {
+		id := model.SetID(fmt.Sprint("a", i))
+		fewer.Sets[id] = &model.SetChange{Removed: sets[id].Added}
+	}
+	w.carry(fewer)
+	w.want("shop/a", 10, "")
+	w.want("depot/b", -1, "policies of namespace depot")
+}
+
+// There is no more room than before, but the sets of a refused policy have fewer members. Members that come are no reason to try it.
+func TestARefusedPolicyIsTriedWhenItsSetsHaveFewerMembers(t *testing.T) {
+	w := newTenants(t, Budget{}.WithClasses(100))
+	first, sets := fill("a", 1, 70)
+	w.carry(model.Changes{InSync: true, Sets: sets, Endpoints: map[model.EndpointID]*model.EndpointPolicy{first.ID: first}})
+	change := func(of func(nets []netip.Prefix) *model.SetChange) model.Changes {
+		ch := model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{}}
+		for i := range 6 {
+			ch.Sets[model.SetID(fmt.Sprint("s", i))] = of(half(i))
+		}
+		return ch
+	}
+	w.carry(change(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Added: nets} }))
+	w.apply(selecting("shop", "b", "s0", "s1", "s2", "s3", "s4", "s5"))
+	w.want("shop/b", -1, "policies of namespace shop")
+	refused := w.crowd.refused[0]
+	w.carry(model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{"s0": {Added: []netip.Prefix{host(netip.MustParseAddr("9.9.9.9"))}}}})
+	if refused.changes != 0 || len(w.crowd.refused) != 1 || w.crowd.refused[0] != refused {
+		t.Error("a member that comes has it tried")
+	}
+	w.carry(change(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Removed: nets[1:]} }))
+	w.want("shop/b", 6, "")
 }

@@ -292,27 +292,39 @@ func TestRowsThatAreThereAreNotWritten(t *testing.T) {
 // any more was made again while the other one's was.
 func TestPodsThatCannotHaveOnePolicyHaveNoOtherMade(t *testing.T) {
 	w := parts(Options{Limits: table.Limits{Open: 40}, Budget: Budget{Namespace: Cost{Sets: 10}}})
+	w.t = t
 	var pods []*model.EndpointPolicy
 	for i := range 3 {
 		e := pod("evil", fmt.Sprint(i), i+1, 12)
-		var rules []model.MatchRule
-		for port := range 100 + 50*i {
-			side := model.Side{Ports: &model.PortMatch{Ranges: []model.PortRange{{Lo: uint16(2 * port), Hi: uint16(2 * port)}}}}
-			rules = append(rules, model.MatchRule{Action: model.Allow, Protocol: new(model.ProtoTCP), Destination: side})
-		}
-		e.Egress = policyOfRules(model.Egress, rules...)
+		e.Egress = portsOpen(100 + 50*i)
 		pods = append(pods, e)
 	}
+	w.stayClosed(pods...)
+}
+
+// portsOpen is an egress policy of so many rules.
+func portsOpen(n int) *model.DirectionPolicy {
+	var rules []model.MatchRule
+	for port := range n {
+		side := model.Side{Ports: &model.PortMatch{Ranges: []model.PortRange{{Lo: uint16(2 * port), Hi: uint16(2 * port)}}}}
+		rules = append(rules, model.MatchRule{Action: model.Allow, Protocol: new(model.ProtoTCP), Destination: side})
+	}
+	return policyOfRules(model.Egress, rules...)
+}
+
+// stayClosed demands that the plans for pods that cannot have their ingress policy come to an end.
+func (w *tenants) stayClosed(pods ...*model.EndpointPolicy) {
+	w.t.Helper()
 	w.step() // the first plan does everything
 	plans := 0
 	for p := w.step(pods...); p.More; p = w.step() {
 		if plans++; plans > 1000 {
-			t.Fatal("the plans have no end")
+			w.t.Fatal("the plans have no end")
 		}
 	}
 	for _, e := range pods {
 		if n := w.sets(e); n >= 0 || w.Failed()[EndpointDirection{e.ID, model.Ingress}] == nil {
-			t.Errorf("%v has a policy of %d sets: %v", e.ID, n, w.Failed())
+			w.t.Errorf("%v has a policy of %d sets: %v", e.ID, n, w.Failed())
 		}
 	}
 }
