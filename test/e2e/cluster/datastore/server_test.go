@@ -59,18 +59,33 @@ func newServer(t testing.TB, flags ...string) *server {
 	s := &server{t: t, name: "only", scheme: "http", address: freeAddress(t), peer: "http://" + freeAddress(t), flags: flags,
 		dir: filepath.Join(t.TempDir(), "data")}
 	s.members = s.name + "=" + s.peer
-	t.Cleanup(s.kill)
+	t.Cleanup(func() {
+		s.kill()
+		if log, err := os.ReadFile(s.dir + ".log"); err == nil && t.Failed() {
+			t.Logf("%s at %s, %s:\n%s", s.name, s.address, s.peer, log)
+		}
+	})
 	return s
 }
 
+// lastPort is the port that freeAddress has returned last.
+var lastPort = 20000 + os.Getpid()%5000
+
+// freeAddress returns an address that nothing listens at, another one each time. Its port is none from which connections are made: a server that
+// dials another one before that listens could have the port of it, or connect to itself by it.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for ; lastPort < 32000; lastPort++ {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", lastPort+1))
+		if err != nil {
+			continue // somebody else's
+		}
+		l.Close()
+		lastPort++
+		return l.Addr().String()
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port below 32,000 is free")
+	return ""
 }
 
 // launch starts the server and does not wait.
