@@ -49,7 +49,7 @@ func TestNoPacketIsSaidToBeDroppedWhereNoProgramIs(t *testing.T) {
 	}
 }
 
-// An Event is read by whoever may read those of its namespace. A tenant makes a Service with 4,096 addresses, and must not learn whose they are.
+// Users with rights to a namespace read its Events. A tenant makes a Service with 4,096 addresses, and must not learn whose they are.
 func TestEventsNameNoObjectsOfOtherNamespaces(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.7")
 	lost := func(owner string) calc.LostClaim {

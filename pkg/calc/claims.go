@@ -40,7 +40,7 @@ const (
 // Text is one line for people.
 func (l LostClaim) Text() string { return l.text("endpoint " + l.Owner.String()) }
 
-// ForAuthor is Text for whoever may see the objects of the endpoint's namespace alone: it names none of others. A tenant could claim one
+// ForAuthor is Text for users who may see only the objects of the endpoint's namespace: it names none of others. A tenant could claim one
 // address after the other to learn whose they are.
 func (l LostClaim) ForAuthor() string {
 	if l.Owner.Namespace == l.Endpoint.Namespace {

@@ -19,16 +19,18 @@ type crowd struct {
 	assured int         // combinations of the sets of one namespace's policies, which are not refused for others' once they are enforced
 	refused []*crowding // in the order in which they were
 	known   map[*program][]madeBy
+	owners  map[model.SetID]string // namespaces of refused policies, by the sets that these refer to
+	changed map[string]int         // by namespace: changes of these sets, by which they may have fewer combinations
 }
 
 // crowding is why and until when a variant of a policy is refused.
 type crowding struct {
 	foldVariant
-	added   int                  // classes that went with it and with those that were refused at once
-	left    int                  // classes that there were without them
-	sets    map[model.SetID]bool // of its author
-	changes int                  // of these sets, by which they may have fewer combinations
-	since   uint64               // the plan that refused it
+	added     int    // classes that went with it and with those that were refused at once
+	left      int    // classes that there were without them
+	namespace string // of the policies that have made its sets
+	seen      int    // changes of that namespace's sets, when it was refused
+	since     uint64 // the plan that refused it
 }
 
 // mostPatience bounds how many plans or changes a policy waits that has been refused again and again.
@@ -38,7 +40,7 @@ const mostPatience = 1 << 12
 const leastAssured = 8
 
 func newCrowd(b Budget) *crowd {
-	return &crowd{room: b.Room, assured: max(b.Assured.Classes, leastAssured), known: map[*program][]madeBy{}}
+	return &crowd{room: b.Room, assured: max(b.Assured.Classes, leastAssured), known: map[*program][]madeBy{}, owners: map[model.SetID]string{}, changed: map[string]int{}}
 }
 
 // most is how many classes there may be without policies being refused.
@@ -62,10 +64,8 @@ func (c *crowd) note(id model.SetID, change *model.SetChange) {
 	if !change.Gone && len(change.Removed) == 0 {
 		return
 	}
-	for _, of := range c.refused {
-		if of.sets[id] {
-			of.changes++
-		}
+	if namespace, is := c.owners[id]; is {
+		c.changed[namespace]++
 	}
 }
 
@@ -101,13 +101,20 @@ func (p *planner) readmit() {
 			return true
 		case of.isDue(now, room, c.pace.plan()):
 			room -= of.added
-		case uint64(of.changes) <= of.patience:
+		case uint64(c.crowd.changed[of.namespace]-of.seen) <= of.patience:
 			return false
 		}
 		of.err, of.patience = nil, min(2*of.patience+1, mostPatience)
 		folds[of.fold] = true
 		return true
 	})
+	if len(c.crowd.refused) == 0 {
+		clear(c.crowd.owners)
+		clear(c.crowd.changed)
+	}
+	if len(folds) == 0 {
+		return
+	}
 	for id, e := range c.endpoints.list {
 		if folds[e.desired.folds[0]] || folds[e.desired.folds[1]] {
 			c.endpoints.stale[id] = true
@@ -166,24 +173,23 @@ func (p *planner) refuseMost(a *authors, shares []classes.Share, left, batch int
 
 // refuse refuses programs of an author.
 func (a *authors) refuse(p *planner, by int, programs []*program, why error) (refused []*crowding) {
-	c := p.c
-	sets := map[model.SetID]bool{}
-	for num, of := range a.author {
-		if of == by {
-			sets[c.sets.Key(num)] = true
-		}
-	}
+	c, namespace := p.c, a.list[by].namespace
 	reasons := map[*program]error{}
 	for _, prog := range programs {
 		reasons[prog] = why
 		prog.crowds = a.judging[prog]
+		for _, num := range prog.sets {
+			if a.author[num] == by {
+				c.crowd.owners[c.sets.Key(num)] = namespace
+			}
+		}
 	}
 	endpoints, had := c.assigned.refuse(reasons)
 	p.stale = append(p.stale, endpoints...)
 	slices.SortFunc(p.stale, func(x, y *endpoint) int { return x.id.Compare(y.id) })
 	p.stale = slices.Compact(p.stale)
 	for _, v := range had {
-		refused = append(refused, &crowding{foldVariant: v, sets: sets})
+		refused = append(refused, &crowding{foldVariant: v, namespace: namespace, seen: c.crowd.changed[namespace]})
 	}
 	p.hidden = append(p.hidden, c.sets.uses.hide(a.leave(programs))...)
 	return refused

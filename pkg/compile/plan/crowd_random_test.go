@@ -90,7 +90,7 @@ func withholdSome(t *rapid.T, c *Compiler, plan Plan) Plan {
 	return c.Withhold(plan, failed)
 }
 
-// addAddrs gives an endpoint, at times, another address of a family that it has one of, which nobody else has.
+// addAddrs gives an endpoint, at times, another address of a family that it has one of, which no other endpoint has.
 func (c *cluster) addAddrs(t *rapid.T) {
 	id, other := model.WorkloadID("ns", "pod0"), policytest.Addrs("10.0.0.12")[0]
 	if c.endpoints[id] == nil || !rapid.Bool().Draw(t, "another address") {

@@ -175,26 +175,28 @@ func TestNothingIsKeptOfRefusedPoliciesThatAreGone(t *testing.T) {
 	}
 	w.want("evil/6", -1, "policies of namespace evil")
 	w.carry(gone)
-	if n := len(w.crowd.refused); n > 0 {
-		t.Errorf("%d policies are remembered", n)
+	if n := len(w.crowd.refused) + len(w.crowd.owners); n > 0 {
+		t.Errorf("%d policies and sets are remembered", n)
 	}
+}
+
+// halves changes six sets, each of which has another half of the addresses.
+func halves(of func(nets []netip.Prefix) *model.SetChange) model.Changes {
+	ch := model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{}}
+	for i := range 6 {
+		ch.Sets[model.SetID(fmt.Sprint("s", i))] = of(half(i))
+	}
+	return ch
 }
 
 // Sets of cluster-wide policy get fewer members, which changes nothing of the policy that was refused. It is tried when the classes have gone.
 func TestARefusedPolicyIsTriedWhenThereIsRoom(t *testing.T) {
 	w := newTenants(t, Budget{}.WithClasses(100))
-	change := func(of func(nets []netip.Prefix) *model.SetChange) model.Changes {
-		ch := model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{}}
-		for i := range 6 {
-			ch.Sets[model.SetID(fmt.Sprint("s", i))] = of(half(i))
-		}
-		return ch
-	}
-	w.carry(change(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Added: nets} }))
+	w.carry(halves(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Added: nets} }))
 	w.apply(clusterWide(selecting("depot", "a", "s0", "s1", "s2", "s3", "s4", "s5")))
 	w.apply(lister("shop", "b", 6, 1))
 	w.want("shop/b", -1, "policies of namespace shop")
-	w.carry(change(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Removed: nets} }))
+	w.carry(halves(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Removed: nets} }))
 	w.want("shop/b", 1, "")
 }
 
@@ -222,21 +224,14 @@ func TestARefusedPolicyIsTriedWhenItsSetsHaveFewerMembers(t *testing.T) {
 	w := newTenants(t, Budget{}.WithClasses(100))
 	first, sets := fill("a", 1, 70)
 	w.carry(model.Changes{InSync: true, Sets: sets, Endpoints: map[model.EndpointID]*model.EndpointPolicy{first.ID: first}})
-	change := func(of func(nets []netip.Prefix) *model.SetChange) model.Changes {
-		ch := model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{}}
-		for i := range 6 {
-			ch.Sets[model.SetID(fmt.Sprint("s", i))] = of(half(i))
-		}
-		return ch
-	}
-	w.carry(change(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Added: nets} }))
+	w.carry(halves(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Added: nets} }))
 	w.apply(selecting("shop", "b", "s0", "s1", "s2", "s3", "s4", "s5"))
 	w.want("shop/b", -1, "policies of namespace shop")
 	refused := w.crowd.refused[0]
 	w.carry(model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{"s0": {Added: []netip.Prefix{host(netip.MustParseAddr("9.9.9.9"))}}}})
-	if refused.changes != 0 || len(w.crowd.refused) != 1 || w.crowd.refused[0] != refused {
+	if w.crowd.changed["shop"] != 0 || len(w.crowd.refused) != 1 || w.crowd.refused[0] != refused {
 		t.Error("a member that comes has it tried")
 	}
-	w.carry(change(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Removed: nets[1:]} }))
+	w.carry(halves(func(nets []netip.Prefix) *model.SetChange { return &model.SetChange{Removed: nets[1:]} }))
 	w.want("shop/b", 6, "")
 }

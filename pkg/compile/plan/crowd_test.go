@@ -174,7 +174,7 @@ func TestNobodyIsClosedWhileThereIsRoom(t *testing.T) {
 	w.fits(100)
 }
 
-// Policies that belong to no namespace are nobody's fault.
+// Policies that belong to no namespace are not refused.
 func TestClusterWidePoliciesAreNotRefused(t *testing.T) {
 	w := newTenants(t, Budget{}.WithClasses(100))
 	for i := range 8 {

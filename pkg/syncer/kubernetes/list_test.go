@@ -53,7 +53,9 @@ func TestAListIsNotInMemoryAsAWhole(t *testing.T) {
 			if i < 2 {
 				fmt.Fprint(w, ",")
 			}
-			http.NewResponseController(w).Flush() //nolint:errcheck // the client sees that
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
 			select {
 			case name := <-converted:
 				if name != fmt.Sprint(i) {
