@@ -29,6 +29,7 @@ type enforcement struct {
 	shape
 	backend  string // of iptables; empty: BPF
 	shortcut bool
+	early    bool // the program before conntrack stays attached, as in an agent's first ten minutes
 }
 
 func margayConfig(name string, rules int, shortcut bool) config {
@@ -38,7 +39,12 @@ func margayConfig(name string, rules int, shortcut bool) config {
 func enforcedBy(name string, e enforcement) config {
 	c := config{
 		name: name, share: 1, denies: true, shortcut: e.shortcut,
-		setUp:    func(ctx context.Context, s *site) error { return s.enforce(ctx, e) },
+		setUp: func(ctx context.Context, s *site) error {
+			if err := s.enforce(ctx, e); err != nil || e.early || e.backend != "" {
+				return err
+			}
+			return s.unpin("guard-pre_routing-") // it was attached again when the agent ended
+		},
 		verify:   func(s *site) error { return s.checkFlows() },
 		tearDown: func(s *site) error { return s.forget() },
 	}
@@ -48,25 +54,23 @@ func enforcedBy(name string, e enforcement) config {
 	return c
 }
 
-// withoutGuard is the same with netfilter programs taken away, those whose pins begin with one of the words: not a way to run, but the
-// difference tells what they cost.
-func withoutGuard(name string, rules int, words ...string) config {
+// withoutHooks is the same with all netfilter programs taken away: not a way to run, but the difference tells what they cost.
+func withoutHooks(name string, rules int) config {
 	c := margayConfig(name, rules, false)
 	setUp := c.setUp
 	c.setUp = func(ctx context.Context, s *site) error {
 		if err := setUp(ctx, s); err != nil {
 			return err
 		}
-		return s.unpin(words...)
+		return s.unpin("judge-", "guard-")
 	}
 	return c
 }
 
-// allHooks and early are the words for all netfilter programs, and for the one before conntrack.
-var (
-	allHooks = []string{"judge-", "guard-"}
-	early    = "guard-pre_routing-"
-)
+// withEarly is the same with the program before conntrack.
+func withEarly(name string, rules int) config {
+	return enforcedBy(name, enforcement{shape: shape{rules: rules}, early: true})
+}
 
 // unpin removes the links whose pins begin with one of the words; each word must find some.
 func (s *site) unpin(words ...string) error {

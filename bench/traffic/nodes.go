@@ -17,14 +17,14 @@ import (
 // Names of the configurations with two nodes. A node as it is in life has kube-proxy's rules, and so connection
 // tracking; without them the kernel forwards with no hook of netfilter at all.
 const (
-	twoBare        = "two nodes, bare"
-	twoProxy       = "two nodes, kube-proxy's rules, no policy"
-	twoProxyAgain  = "two nodes, kube-proxy's rules, no policy, again"
-	twoBPF         = "two nodes, kube-proxy's rules and BPF, 10 rules"
-	twoHooks       = "two nodes, kube-proxy's rules and empty programs on the hooks"
-	twoBPFAlone    = "two nodes, BPF, 10 rules, no kube-proxy"
-	twoBPFNoEarly  = "two nodes, kube-proxy's rules and BPF, 10 rules, without the program at PRE_ROUTING"
-	twoBPFNoGuards = "two nodes, kube-proxy's rules and BPF, 10 rules, without the netfilter programs"
+	twoBare       = "two nodes, bare"
+	twoProxy      = "two nodes, kube-proxy's rules, no policy"
+	twoProxyAgain = "two nodes, kube-proxy's rules, no policy, again"
+	twoBPF        = "two nodes, kube-proxy's rules and BPF, 10 rules"
+	twoHooks      = "two nodes, kube-proxy's rules and empty programs on the hooks"
+	twoBPFAlone   = "two nodes, BPF, 10 rules, no kube-proxy"
+	twoBPFEarly   = "two nodes, kube-proxy's rules and BPF, 10 rules, with the program at PRE_ROUTING"
+	twoBPFNoHooks = "two nodes, kube-proxy's rules and BPF, 10 rules, without the netfilter programs"
 )
 
 // mostBetween are what P1, P2 and P4 may cost between two nodes, compared to nodes with kube-proxy's rules and no policy.
@@ -49,8 +49,8 @@ func nodesConfigs() []config {
 		{name: twoProxy, share: 1, setUp: proxy},
 		both(emptyConfig(twoHooks, true)),
 		both(margayConfig(twoBPF, 10, false)),
-		both(withoutGuard(twoBPFNoEarly, 10, early)),
-		both(withoutGuard(twoBPFNoGuards, 10, allHooks...)),
+		both(withEarly(twoBPFEarly, 10)),
+		both(withoutHooks(twoBPFNoHooks, 10)),
 		margayConfig(twoBPFAlone, 10, false),
 		{name: twoProxyAgain, share: 1, setUp: proxy},
 	}
@@ -85,7 +85,7 @@ func between(id, what string, s paired.Samples) []report.Result {
 		report.Required(id, what+": "+twoBPF+" / the same without BPF", "ratio", s.Ratio(twoBPF, twoProxy), mostBetween[id]),
 	}
 	for _, c := range []struct{ name, of string }{
-		{twoBPF, twoBare}, {twoBPFAlone, twoBare}, {twoProxy, twoBare}, {twoHooks, twoProxy}, {twoBPFNoGuards, twoProxy}, {twoBPF, twoBPFNoEarly}, {twoBPF, twoHooks},
+		{twoBPF, twoBare}, {twoBPFAlone, twoBare}, {twoProxy, twoBare}, {twoHooks, twoProxy}, {twoBPFNoHooks, twoProxy}, {twoBPFEarly, twoBPF}, {twoBPF, twoHooks},
 	} {
 		results = append(results, report.Info(id, what+": "+c.name+" / "+c.of, "ratio", s.Ratio(c.name, c.of)))
 	}

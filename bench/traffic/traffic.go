@@ -28,12 +28,12 @@ func bpfName(rules int, shortcut bool) string {
 	return fmt.Sprintf("BPF, shortcut %s, %d rules", word, rules)
 }
 
-func noGuard(rules int) string {
+func noHooks(rules int) string {
 	return fmt.Sprintf("for information: BPF, %d rules, without the netfilter programs", rules)
 }
 
-func noEarly(rules int) string {
-	return fmt.Sprintf("for information: BPF, %d rules, without the program at PRE_ROUTING", rules)
+func earlyName(rules int) string {
+	return fmt.Sprintf("for information: BPF, %d rules, with the program at PRE_ROUTING", rules)
 }
 
 func chainName(rules int) string { return fmt.Sprintf("hand-written iptables, port rules, %d", rules) }
@@ -50,7 +50,7 @@ func configs(o Options) []config {
 	for _, n := range o.Rules {
 		list = append(list, margayConfig(bpfName(n, false), n, false), margayConfig(bpfName(n, true), n, true))
 	}
-	list = append(list, withoutGuard(noGuard(o.Rules[0]), o.Rules[0], allHooks...), withoutGuard(noEarly(o.Rules[0]), o.Rules[0], early))
+	list = append(list, withoutHooks(noHooks(o.Rules[0]), o.Rules[0]), withEarly(earlyName(o.Rules[0]), o.Rules[0]))
 	for _, n := range o.Rules {
 		share := max(1, n/500)
 		list = append(list, iptablesConfig(chainName(n), n, share, false), iptablesConfig(setsName(n), n, share, true))

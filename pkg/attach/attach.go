@@ -2,7 +2,7 @@
 // netfilter links, interfaces and addresses coming and going, and what this kernel can do.
 //
 //   - attach.go: the Attacher interface and what it reports; fake.go: one without a kernel
-//   - links.go, tcx.go: TCX links; hooks.go: netfilter links; list.go: what is attached where; owners.go: whose
+//   - links.go, tcx.go: TCX links; hooks.go: netfilter links, early.go: those before conntrack; list.go: what is attached where; owners.go: whose
 //     programs run before ours
 //   - watch.go, interfaces.go, addresses.go: netlink subscriptions that survive overruns
 //   - podside.go: the pod's end of a veth
@@ -40,9 +40,15 @@ type Attacher interface {
 	Ensure(ifindex uint32) (Change, error)
 	// Detach takes both off the interface. That there is nothing attached or no interface is no error.
 	Detach(ifindex uint32) error
-	// EnsureHooks sees to it that the netfilter programs are attached and pinned.
+	// EnsureHooks sees to it that judge is attached to its netfilter hooks, and pinned.
 	EnsureHooks() (Change, error)
-	// DetachHooks takes them off.
+	// EnsureEarly sees to it that guard is attached before conntrack, and pinned.
+	EnsureEarly() (Change, error)
+	// SuspendEarly detaches it, and leaves pins by which ResumeEarly finds it.
+	SuspendEarly() error
+	// ResumeEarly attaches the program that an earlier process has suspended, as it was. That there is none is no error.
+	ResumeEarly() error
+	// DetachHooks detaches all netfilter programs and removes their pins.
 	DetachHooks() error
 	// List returns the attachments, by ifindex.
 	List() ([]Attachment, error)

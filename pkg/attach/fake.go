@@ -9,7 +9,8 @@ import (
 type Fake struct {
 	Interfaces map[uint32]bool  // those that exist
 	Attached   map[uint32]bool  // those with our programs; delete one to play somebody who detaches it
-	Hooks      bool             // whether the netfilter programs are attached
+	Hooks      bool             // whether judge is attached
+	Early      bool             // whether guard is
 	Fail       map[uint32]error // what Ensure of an interface answers instead of doing it; 0: EnsureHooks
 	Calls      []string         // the calls in order, with the interface's number
 
@@ -68,10 +69,30 @@ func (f *Fake) EnsureHooks() (Change, error) {
 	return Attached, nil
 }
 
+// EnsureEarly implements Attacher.
+func (f *Fake) EnsureEarly() (Change, error) {
+	f.Calls = append(f.Calls, "ensure early")
+	if f.Early {
+		return Unchanged, nil
+	}
+	f.Early = true
+	return Attached, nil
+}
+
+// SuspendEarly implements Attacher.
+func (f *Fake) SuspendEarly() error {
+	f.Calls = append(f.Calls, "suspend early")
+	f.Early = false
+	return nil
+}
+
+// ResumeEarly implements Attacher: no earlier process has suspended any.
+func (f *Fake) ResumeEarly() error { return nil }
+
 // DetachHooks implements Attacher.
 func (f *Fake) DetachHooks() error {
 	f.Calls = append(f.Calls, "detach hooks")
-	f.Hooks = false
+	f.Hooks, f.Early = false, false
 	return nil
 }
 

@@ -46,10 +46,14 @@ func programNames(ids []uint32) string {
 	return strings.Join(names, "; ")
 }
 
-// HookFaults are what is not as EnsureHooks would have it, in words. To see whether a netfilter program is attached it tries
+// HookFaults are what is not as EnsureHooks and EnsureEarly would have it, in words; the latter unless guard is suspended. To see whether a netfilter program is attached it tries
 // to attach another one, which the kernel refuses while it is.
-func (l *Links) HookFaults() (faults []string) {
-	for _, h := range l.wanted() {
+func (l *netfilterLinks) HookFaults() (faults []string) {
+	hooks := l.wanted()
+	if l.early {
+		hooks = append(hooks, l.wantedEarly()...)
+	}
+	for _, h := range hooks {
 		if fault := l.hookFault(h); fault != "" {
 			faults = append(faults, h.name+": "+fault)
 		}
@@ -57,7 +61,7 @@ func (l *Links) HookFaults() (faults []string) {
 	return faults
 }
 
-func (l *Links) hookFault(h hook) string {
+func (l *netfilterLinks) hookFault(h hook) string {
 	names, err := l.hookPins(h)
 	if err != nil {
 		return err.Error()

@@ -12,6 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// netfilterLinks are the part of Links at netfilter hooks. It has what that at interfaces needs as well: pins, and ids of programs.
+type netfilterLinks struct {
+	pins         pins
+	judge, guard *ebpf.Program                    // nil: not attached
+	ids          map[*ebpf.Program]ebpf.ProgramID // of all programs of Links
+	hooks        map[string]link.Link             // by pin name
+	early        bool                             // EnsureEarly was called, and SuspendEarly was not called since
+}
+
 // hook is one netfilter hook we attach to.
 type hook struct {
 	name    string // begins the pin's name
@@ -31,27 +40,28 @@ type hook struct {
 const (
 	firstPriority   = -1
 	firstLocalIn    = 101
-	firstPreRouting = -500
+	firstPreRouting = -500 // see early.go
 	places          = 8
 )
 
-func (l *Links) wanted() []hook {
+// families are those that each program is attached for, by the word that ends the name of its pin.
+var families = []struct {
+	name   string
+	family link.NetfilterProtocolFamily
+}{{"ip4", link.NetfilterProtoIPv4}, {"ip6", link.NetfilterProtoIPv6}}
+
+// wanted are the hooks that judge is attached to.
+func (l *netfilterLinks) wanted() []hook {
+	if l.judge == nil {
+		return nil
+	}
 	var hooks []hook
-	for _, family := range []struct {
-		name   string
-		family link.NetfilterProtocolFamily
-	}{{"ip4", link.NetfilterProtoIPv4}, {"ip6", link.NetfilterProtoIPv6}} {
-		if l.programs.Guard != nil {
-			hooks = append(hooks,
-				hook{"guard-pre_routing-" + family.name, family.family, link.NetfilterInetPreRouting, firstPreRouting, l.programs.Guard})
-		}
-		if l.programs.Judge != nil {
-			hooks = append(hooks,
-				hook{"judge-forward-" + family.name, family.family, link.NetfilterInetForward, firstPriority, l.programs.Judge},
-				hook{"judge-local_in-" + family.name, family.family, link.NetfilterInetLocalIn, firstLocalIn, l.programs.Judge},
-				// Named for a program of its own, which was there before and is succeeded.
-				hook{"guard-local_out-" + family.name, family.family, link.NetfilterInetLocalOut, firstPriority, l.programs.Judge})
-		}
+	for _, f := range families {
+		hooks = append(hooks,
+			hook{"judge-forward-" + f.name, f.family, link.NetfilterInetForward, firstPriority, l.judge},
+			hook{"judge-local_in-" + f.name, f.family, link.NetfilterInetLocalIn, firstLocalIn, l.judge},
+			// Named for a program of its own, which was there before and is succeeded.
+			hook{"guard-local_out-" + f.name, f.family, link.NetfilterInetLocalOut, firstPriority, l.judge})
 	}
 	return hooks
 }
@@ -80,7 +90,7 @@ func (h hook) priorityOf(name string) (int, bool) {
 }
 
 // EnsureHooks implements Attacher.
-func (l *Links) EnsureHooks() (Change, error) {
+func (l *netfilterLinks) EnsureHooks() (Change, error) {
 	change := Unchanged
 	var errs []error
 	for _, h := range l.wanted() {
@@ -92,7 +102,7 @@ func (l *Links) EnsureHooks() (Change, error) {
 }
 
 // ensureHook keeps one link of h that runs its program, makes one if there is none, and then removes all others.
-func (l *Links) ensureHook(h hook) (Change, error) {
+func (l *netfilterLinks) ensureHook(h hook) (Change, error) {
 	names, err := l.hookPins(h)
 	if err != nil {
 		return Unchanged, err
@@ -126,7 +136,7 @@ func (l *Links) ensureHook(h hook) (Change, error) {
 }
 
 // hookPins are the names of h's links: those pinned and those held.
-func (l *Links) hookPins(h hook) ([]string, error) {
+func (l *netfilterLinks) hookPins(h hook) ([]string, error) {
 	var names []string
 	for name := range l.hooks {
 		if _, ok := h.priorityOf(name); ok {
@@ -150,7 +160,7 @@ func (l *Links) hookPins(h hook) ([]string, error) {
 
 // check says whether the link of that name is one that h can keep, and mends its pin. Whether a link was detached by
 // force, nothing tells; but its place is free then, so trying to take it tells.
-func (l *Links) check(h hook, name string) (Change, bool, error) {
+func (l *netfilterLinks) check(h hook, name string) (Change, bool, error) {
 	held := l.hooks[name] != nil
 	if !held {
 		opened, err := l.pins.load(name)
@@ -197,7 +207,7 @@ func (h hook) attach(priority int) (link.Link, error) {
 }
 
 // attachHook attaches h at the first free priority and pins it.
-func (l *Links) attachHook(h hook) (string, error) {
+func (l *netfilterLinks) attachHook(h hook) (string, error) {
 	for i := range places {
 		priority := h.first + i
 		if h.first < 0 {
@@ -223,7 +233,7 @@ func (l *Links) attachHook(h hook) (string, error) {
 }
 
 // DetachHooks implements Attacher.
-func (l *Links) DetachHooks() error {
+func (l *netfilterLinks) DetachHooks() error {
 	var errs []error
 	for _, dir := range l.pins.dirs() {
 		names, err := pinNames(dir)

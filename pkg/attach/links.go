@@ -17,12 +17,10 @@ type Programs struct {
 
 // Links attaches programs by links pinned in a directory of the BPF file system, so that they stay when the agent ends.
 type Links struct {
-	pins     pins
+	netfilterLinks
 	programs Programs
-	ids      map[*ebpf.Program]ebpf.ProgramID // of programs
 	tcx      map[tcxKey]link.Link
-	hooks    map[string]link.Link // by pin name
-	ours     map[tcxKey]bool      // ensured before by this process
+	ours     map[tcxKey]bool // ensured before by this process
 }
 
 var _ Attacher = (*Links)(nil)
@@ -34,7 +32,8 @@ func NewLinks(dir string, older []string, programs Programs) (*Links, error) {
 		return nil, fmt.Errorf("directory for links: %w", err)
 	}
 	l := &Links{
-		pins: pins{dir, older}, tcx: map[tcxKey]link.Link{}, hooks: map[string]link.Link{}, ours: map[tcxKey]bool{},
+		netfilterLinks: netfilterLinks{pins: pins{dir, older}, hooks: map[string]link.Link{}},
+		tcx:            map[tcxKey]link.Link{}, ours: map[tcxKey]bool{},
 	}
 	if err := l.SetPrograms(programs); err != nil {
 		return nil, err
@@ -59,7 +58,7 @@ func (l *Links) SetPrograms(programs Programs) error {
 		}
 		ids[program] = id
 	}
-	l.programs, l.ids = programs, ids
+	l.programs, l.ids, l.judge, l.guard = programs, ids, programs.Judge, programs.Guard
 	return nil
 }
 

@@ -95,7 +95,7 @@ func TestLinksOfAnOlderLayoutMove(t *testing.T) {
 	older, dir := filepath.Join(root, "v0"), filepath.Join(root, "v1")
 	l, ifindex := newLinks(t, older, programs(t)), veth(t, "calitest1")
 	mustEnsure(t, l, ifindex, Attached)
-	if _, err := l.EnsureHooks(); err != nil {
+	if _, err := ensureAll(l); err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
@@ -103,7 +103,7 @@ func TestLinksOfAnOlderLayoutMove(t *testing.T) {
 	l = newLinks(t, dir, p, older)
 	mustEnsure(t, l, ifindex, Updated)
 	mustRun(t, l, ifindex, p)
-	if _, err := l.EnsureHooks(); err != nil {
+	if _, err := ensureAll(l); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := pinNames(older); err != nil || len(names) != 0 {
@@ -143,13 +143,13 @@ func TestDetachedByHandIsRepaired(t *testing.T) {
 				mustEnsure(t, l, ifindex, Unchanged)
 				mustRun(t, l, ifindex, p)
 			}
-			if _, err := l.EnsureHooks(); err != nil {
+			if _, err := ensureAll(l); err != nil {
 				t.Fatal(err)
 			}
 			harm(t, filepath.Join(dir, "judge-forward-ip4-1"))
 			for _, want := range []Change{Repaired, Unchanged} {
-				if got, err := l.EnsureHooks(); err != nil || got != want {
-					t.Errorf("EnsureHooks: %v (%v), want %v", got, err, want)
+				if got, err := ensureAll(l); err != nil || got != want {
+					t.Errorf("ensureAll: %v (%v), want %v", got, err, want)
 				}
 			}
 		})
@@ -226,10 +226,17 @@ func TestOthersProgramsStayAndRunAfterOurs(t *testing.T) {
 	}
 }
 
-// hookPrograms are the programs at all our hooks, by pin.
-// allHooks is how many links there are at netfilter hooks.
+// allHooks is how many links there are at netfilter hooks, by EnsureHooks and EnsureEarly.
 const allHooks = 8
 
+// ensureAll ensures all of them.
+func ensureAll(l *Links) (Change, error) {
+	judge, err := l.EnsureHooks()
+	guard, earlyErr := l.EnsureEarly()
+	return max(judge, guard), errors.Join(err, earlyErr)
+}
+
+// hookPrograms are the programs at all our hooks, by pin.
 func hookPrograms(t *testing.T, dir string) map[string]uint32 {
 	t.Helper()
 	names, err := pinNames(dir)
@@ -257,14 +264,14 @@ func TestNetfilterProgramsAreSucceededWithoutAGap(t *testing.T) {
 	first, second := programs(t), programs(t)
 	l := newLinks(t, dir, first)
 	for _, want := range []Change{Attached, Unchanged} {
-		if got, err := l.EnsureHooks(); err != nil || got != want {
-			t.Fatalf("EnsureHooks: %v (%v), want %v", got, err, want)
+		if got, err := ensureAll(l); err != nil || got != want {
+			t.Fatalf("ensureAll: %v (%v), want %v", got, err, want)
 		}
 	}
 	l.Close() // the agent restarts
 	l = newLinks(t, dir, second)
 	for _, want := range []Change{Updated, Unchanged} {
-		if got, err := l.EnsureHooks(); err != nil || got != want {
+		if got, err := ensureAll(l); err != nil || got != want {
 			t.Fatalf("after a restart: %v (%v), want %v", got, err, want)
 		}
 	}
@@ -290,7 +297,7 @@ func TestNetfilterProgramsAreSucceededWithoutAGap(t *testing.T) {
 	if at := hookPrograms(t, dir); len(at) != 0 {
 		t.Errorf("left: %v", at)
 	}
-	if got, err := l.EnsureHooks(); err != nil || got != Attached || len(hookPrograms(t, dir)) != allHooks {
+	if got, err := ensureAll(l); err != nil || got != Attached || len(hookPrograms(t, dir)) != allHooks {
 		t.Errorf("attached again: %v (%v)", got, err)
 	}
 }
@@ -300,18 +307,18 @@ func TestHalfASuccessionIsFinished(t *testing.T) {
 	_, dir := room(t)
 	first, second, third := programs(t), programs(t), programs(t)
 	l := newLinks(t, dir, first)
-	if _, err := l.EnsureHooks(); err != nil {
+	if _, err := ensureAll(l); err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
 	l = newLinks(t, dir, second)
-	h := l.wanted()[0]
+	h := l.wantedEarly()[0]
 	if name, err := l.attachHook(h); err != nil || name != h.pin(h.first-1) {
 		t.Fatalf("%s (%v)", name, err)
 	}
 	l.Close()
 	l = newLinks(t, dir, third)
-	if got, err := l.EnsureHooks(); err != nil || got != Updated {
+	if got, err := ensureAll(l); err != nil || got != Updated {
 		t.Fatalf("%v (%v)", got, err)
 	}
 	at := hookPrograms(t, dir)
@@ -323,9 +330,7 @@ func TestHalfASuccessionIsFinished(t *testing.T) {
 // Agents before this one judged LOCAL_IN before the filter table, too, where IPVS had not translated yet.
 func TestALocalInLinkBeforeTheFilterTableIsSucceeded(t *testing.T) {
 	_, dir := room(t)
-	p := programs(t)
-	p.Guard = nil // nor had they one before conntrack
-	earlier := newLinks(t, dir, p)
+	earlier := newLinks(t, dir, programs(t)) // nor had they one before conntrack
 	for _, h := range earlier.wanted() {
 		h.first = firstPriority
 		if name, err := earlier.attachHook(h); err != nil || !strings.HasSuffix(name, "-1") {
@@ -335,8 +340,8 @@ func TestALocalInLinkBeforeTheFilterTableIsSucceeded(t *testing.T) {
 	earlier.Close()
 	l := newLinks(t, dir, programs(t))
 	for _, want := range []Change{Attached, Unchanged} {
-		if got, err := l.EnsureHooks(); err != nil || got != want {
-			t.Errorf("EnsureHooks: %v (%v), want %v", got, err, want)
+		if got, err := ensureAll(l); err != nil || got != want {
+			t.Errorf("ensureAll: %v (%v), want %v", got, err, want)
 		}
 	}
 	at := hookPrograms(t, dir)
@@ -357,8 +362,8 @@ func TestAnotherBPFProgramAtOurPriorityIsNoObstacle(t *testing.T) {
 	defer other.Close()
 	l := newLinks(t, dir, programs(t))
 	for _, want := range []Change{Attached, Unchanged} {
-		if got, err := l.EnsureHooks(); err != nil || got != want {
-			t.Errorf("EnsureHooks: %v (%v), want %v", got, err, want)
+		if got, err := ensureAll(l); err != nil || got != want {
+			t.Errorf("ensureAll: %v (%v), want %v", got, err, want)
 		}
 	}
 	if at := hookPrograms(t, dir); at["judge-forward-ip4-2"] == 0 {

@@ -120,7 +120,7 @@ func (d *BPF) Observe(o dataplane.Observer) { d.observer = o }
 func (d *BPF) Close() error {
 	var errs []error
 	if s := d.state; s != nil {
-		errs = append(errs, d.kernel.heirs.close(d.kernel.host, s.tables.slots.Quiesce, s.endpoints.entries.inForce), s.close())
+		errs = append(errs, s.interfaces.resign(), d.kernel.heirs.close(d.kernel.host, s.tables.slots.Quiesce, s.endpoints.entries.inForce), s.close())
 	}
 	return errors.Join(slices.Concat(errs, []error{d.kernel.host.Close(), d.release()})...)
 }

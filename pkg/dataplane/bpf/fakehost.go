@@ -10,12 +10,12 @@ import (
 
 // FakeHost is a Host without a machine: for tests that run programs by test-run. Not safe for concurrent use.
 type FakeHost struct {
-	Ifaces    map[string]uint32
-	Own       []netip.Addr
-	Peers     map[uint32]Peer
-	Attached  map[uint32]string // interface names by ifindex, of those Ensure was called for
-	Gone      map[uint32]bool   // what IsGone returns
-	Guarded   bool
+	Ifaces   map[string]uint32
+	Own      []netip.Addr
+	Peers    map[uint32]Peer
+	Attached map[uint32]string // interface names by ifindex, of those Ensure was called for
+	Gone     map[uint32]bool   // what IsGone returns
+	FakeHooks
 	Past      Earlier                            // what Earlier returns
 	News      []uint32                           // what the next Touched returns
 	Fail      map[uint32]error                   // the error of Ensure of an interface, which then does nothing; 0: of Guard
@@ -26,6 +26,9 @@ type FakeHost struct {
 
 	wake chan struct{}
 }
+
+// FakeHooks are its netfilter hooks: what Guard and GuardEarly have attached.
+type FakeHooks struct{ Guarded, Early bool }
 
 // NewFakeHost returns a host without interfaces.
 func NewFakeHost() *FakeHost {
@@ -100,6 +103,15 @@ func (h *FakeHost) Guard() error {
 	h.Guarded = h.Fail[0] == nil
 	return h.Fail[0]
 }
+
+// GuardEarly implements Host.
+func (h *FakeHooks) GuardEarly(attached bool) error {
+	h.Early = attached
+	return nil
+}
+
+// ResumeEarly implements Host: no process before has suspended it.
+func (h *FakeHooks) ResumeEarly() error { return nil }
 
 // Repairs implements Host.
 func (h *FakeHost) Repairs() uint64 { return h.Repaired }

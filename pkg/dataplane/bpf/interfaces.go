@@ -20,6 +20,7 @@ type interfaces struct {
 	prepared map[uint32]bool   // that are no ready endpoint's, once attaching was tried: whether they have programs
 	ready    bool              // the first plan has got as far as the guard
 	guarded  bool
+	early    bool // guard is attached before conntrack; known if guarded
 	counted  bool // the counts of drops were compared with byName
 }
 
@@ -135,15 +136,27 @@ func (i *interfaces) forgetCounts(names map[uint32]string) error {
 
 // guard closes workload interfaces that are no endpoint, once those that are have been opened.
 func (i *interfaces) guard() error {
-	if !i.ready || i.guarded {
+	early := i.kernel.early.due()
+	if !i.ready || i.guarded && i.early == early {
 		return nil
 	}
 	err := i.kernel.host.Guard()
 	if err == nil {
+		err = i.kernel.host.GuardEarly(early)
+	}
+	if err == nil {
 		err = i.outside.open()
 	}
-	i.guarded = err == nil
+	i.guarded, i.early = err == nil, early
 	return err
+}
+
+// resign has guard attached for the time without this process, if the node is guarded.
+func (i *interfaces) resign() error {
+	if !i.ready {
+		return nil
+	}
+	return i.kernel.host.GuardEarly(true)
 }
 
 // attachAhead attaches programs to one interface that has none yet, and wakes the loop if there may be more: changes wait

@@ -19,6 +19,7 @@ type kernel struct {
 	older     []string // directories of other map layouts, whose links are still to be taken over
 	other     other
 	heirs     *heirs
+	early     early
 }
 
 // olderLinks are the directories of links that may have to be taken over.

@@ -97,9 +97,9 @@ func (p *Predecessor) replacePrograms() error {
 		return err
 	}
 	if hooked {
-		if _, err := p.links.EnsureHooks(); err != nil {
-			return err
-		}
+		_, judgeErr := p.links.EnsureHooks()
+		_, guardErr := p.links.EnsureEarly() // the agent before may have suspended it, and it is not there any more
+		return errors.Join(judgeErr, guardErr)
 	}
 	return nil
 }

@@ -174,6 +174,22 @@ func (h *Linux) Guard() error {
 	return errors.Join(err, staleErr)
 }
 
+// GuardEarly implements Host.
+func (h *Linux) GuardEarly(attached bool) error {
+	if !attached {
+		return h.links.SuspendEarly()
+	}
+	change, err := h.links.EnsureEarly()
+	if err == nil && change == attach.Repaired {
+		h.repairs++
+		h.log.Warn("the netfilter program before conntrack had been detached by somebody else, attached again")
+	}
+	return err
+}
+
+// ResumeEarly implements Host.
+func (h *Linux) ResumeEarly() error { return h.links.ResumeEarly() }
+
 // Repairs implements Host.
 func (h *Linux) Repairs() uint64 { return h.repairs }
 

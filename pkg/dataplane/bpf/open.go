@@ -23,7 +23,7 @@ func OpenBPF(c dataplane.Config, host Host, log *slog.Logger) (*BPF, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &BPF{config: c, kernel: &kernel{log: log, host: host, maps: m, heirs: newHeirs(host.Tracks)}, observer: unobserved{}}
+	d := &BPF{config: c, kernel: &kernel{log: log, host: host, maps: m, heirs: newHeirs(host.Tracks), early: newEarly(time.Now)}, observer: unobserved{}}
 	d.pins = pins{kernel: d.kernel, retry: plans.NewBackoff(time.Now)}
 	for _, kept := range m.Kept {
 		log.Warn("map size", "kept", kept)
@@ -51,6 +51,9 @@ func (d *BPF) open() error {
 	}
 	if err := k.host.Use(d.programs, k.maps.LinkDir(), k.olderLinks()); err != nil {
 		return err
+	}
+	if err := k.host.ResumeEarly(); err != nil { // judge drops the same packets, later
+		k.log.Warn("new pods are not closed before conntrack until policy is enforced", "err", err)
 	}
 	if k.gens, err = k.maps.OpenGenerations(); err != nil {
 		return err
