@@ -27,7 +27,7 @@ type FakeHost struct {
 	wake chan struct{}
 }
 
-// FakeHooks are its netfilter hooks: what Guard and GuardEarly have attached.
+// FakeHooks are its netfilter hooks, as Guard has left them.
 type FakeHooks struct{ Guarded, Early bool }
 
 // NewFakeHost returns a host without interfaces.
@@ -99,19 +99,14 @@ func (h *FakeHost) Detach(ifindex uint32) error {
 }
 
 // Guard implements Host.
-func (h *FakeHost) Guard() error {
+func (h *FakeHost) Guard(early bool) error {
 	h.Guarded = h.Fail[0] == nil
+	h.Early = early && h.Guarded
 	return h.Fail[0]
 }
 
-// GuardEarly implements Host.
-func (h *FakeHooks) GuardEarly(attached bool) error {
-	h.Early = attached
-	return nil
-}
-
 // ResumeEarly implements Host: no process before has suspended it.
-func (h *FakeHooks) ResumeEarly() error { return nil }
+func (h *FakeHost) ResumeEarly() error { return nil }
 
 // Repairs implements Host.
 func (h *FakeHost) Repairs() uint64 { return h.Repaired }

@@ -39,15 +39,14 @@ type Host interface {
 	EndConnections(of map[netip.Addr]bool, others func(netip.Addr)) error
 	// Detach takes our programs off an interface; that it is gone is no error.
 	Detach(ifindex uint32) error
-	// Guard attaches judge to its netfilter hooks, without a gap. Programs that are attached already are left alone.
-	Guard() error
-	// GuardEarly attaches guard before conntrack, or suspends it: it is detached then, until ResumeEarly of the next process.
-	GuardEarly(attached bool) error
-	// ResumeEarly attaches the program again that the process before has suspended. Call it after Use and before GuardEarly.
+	// Guard attaches the netfilter programs, without a gap. Programs that are attached already are left alone. early: also the program guard,
+	// before conntrack; otherwise that is suspended: it is detached then, until ResumeEarly of the next process.
+	Guard(early bool) error
+	// ResumeEarly attaches the program that the process before has suspended. Call it after Use and before Guard.
 	ResumeEarly() error
 	// Repairs is how often Ensure and Guard have attached again what somebody else had detached.
 	Repairs() uint64
-	// Faults are what is not as Ensure has left it at an interface, and HookFaults what is not as Guard and GuardEarly have left it. They repair nothing.
+	// Faults are what is not as Ensure has left it at an interface, and HookFaults what is not as Guard has left it. They repair nothing.
 	Faults(ifindex uint32) []string
 	HookFaults() []string
 	// Wake delivers when Interfaces or Addrs may have changed, and after Nudge.

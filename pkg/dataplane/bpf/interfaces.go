@@ -140,10 +140,7 @@ func (i *interfaces) guard() error {
 	if !i.ready || i.guarded && i.early == early {
 		return nil
 	}
-	err := i.kernel.host.Guard()
-	if err == nil {
-		err = i.kernel.host.GuardEarly(early)
-	}
+	err := i.kernel.host.Guard(early)
 	if err == nil {
 		err = i.outside.open()
 	}
@@ -151,12 +148,12 @@ func (i *interfaces) guard() error {
 	return err
 }
 
-// resign has guard attached for the time without this process, if the node is guarded.
+// resign guards the node for the time without this process, if it was to be guarded.
 func (i *interfaces) resign() error {
 	if !i.ready {
 		return nil
 	}
-	return i.kernel.host.GuardEarly(true)
+	return i.kernel.host.Guard(true)
 }
 
 // attachAhead attaches programs to one interface that has none yet, and wakes the loop if there may be more: changes wait

@@ -164,27 +164,23 @@ func (h *Linux) Detach(ifindex uint32) error {
 }
 
 // Guard implements Host.
-func (h *Linux) Guard() error {
+func (h *Linux) Guard(early bool) error {
 	change, err := h.links.EnsureHooks()
+	var earlyErr error
+	if early {
+		var did attach.Change
+		did, earlyErr = h.links.EnsureEarly()
+		change = max(change, did)
+	} else {
+		earlyErr = h.links.SuspendEarly()
+	}
+	err = errors.Join(err, earlyErr)
 	if err == nil && change == attach.Repaired {
 		h.repairs++
 		h.log.Warn("netfilter programs had been detached by somebody else, attached again")
 	}
 	_, staleErr := h.links.RemoveStale()
 	return errors.Join(err, staleErr)
-}
-
-// GuardEarly implements Host.
-func (h *Linux) GuardEarly(attached bool) error {
-	if !attached {
-		return h.links.SuspendEarly()
-	}
-	change, err := h.links.EnsureEarly()
-	if err == nil && change == attach.Repaired {
-		h.repairs++
-		h.log.Warn("the netfilter program before conntrack had been detached by somebody else, attached again")
-	}
-	return err
 }
 
 // ResumeEarly implements Host.

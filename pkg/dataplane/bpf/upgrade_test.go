@@ -23,9 +23,9 @@ func (h *watchedHost) Ensure(name string, ifindex uint32) error {
 	return h.FakeHost.Ensure(name, ifindex)
 }
 
-func (h *watchedHost) Guard() error {
+func (h *watchedHost) Guard(early bool) error {
 	h.guarded = len(h.ready) > 0
-	return h.FakeHost.Guard()
+	return h.FakeHost.Guard(early)
 }
 
 // Beside maps of another layout, whose programs judge at the interfaces still, an endpoint is complete before its
