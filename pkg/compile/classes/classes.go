@@ -49,6 +49,7 @@ type Classes struct {
 
 	unmoved [2][]uint32 // by tree: entries of unknown classes, which Diff leaves as they are until MoveUnknown
 	moving  bool        // MoveUnknown was called, or nothing was adopted
+	moves   []Move      // space for those of Diff
 }
 
 // New returns the classes of a kernel without address entries.

@@ -25,7 +25,7 @@ type pending struct {
 // Diff returns the writes that bring the kernel's entries to the state that Add, Remove and so on have asked for since
 // the last call. It counts them as done. Their order is such that at any time every address has either its old class or
 // its new one: new entries come first, innermost first, and entries that go come last, outermost first. Neighbours of
-// the same length that are both Gone or both not may be written in any order, so in one batch.
+// the same length that are both Gone or both not may be written in any order, so in one batch. The next call writes over the list.
 func (c *Classes) Diff() []Move {
 	var todo [2][]pending
 	for f := range c.trees {
@@ -41,7 +41,7 @@ func (c *Classes) Diff() []Move {
 	for turn := 1; turn < numTurns; turn++ {
 		ends[turn] += ends[turn-1]
 	}
-	moves := make([]Move, ends[numTurns-1])
+	moves := c.spaceFor(ends[numTurns-1])
 	next := [numTurns]int{fresh: 0, same: ends[fresh], gone: ends[same]}
 	for f, list := range todo {
 		for _, p := range list {
@@ -63,6 +63,21 @@ func (c *Classes) Diff() []Move {
 	}
 	c.lists.sweep(sweptAtOnce)
 	return moves
+}
+
+// mostMovesKept is how many moves there is space for from one Diff to the next.
+const mostMovesKept = 1 << 12
+
+// spaceFor is the space for so many moves, whatever is in it.
+func (c *Classes) spaceFor(n int) []Move {
+	if n > cap(c.moves) {
+		moves := make([]Move, n)
+		if n <= mostMovesKept {
+			c.moves = moves
+		}
+		return moves
+	}
+	return c.moves[:n]
 }
 
 // The turns of entries in the order of writes.

@@ -46,7 +46,7 @@ func (p *planner) admit() {
 			continue
 		}
 		done := false
-		if done, left = p.c.programs.advance(prog, p.classesFor(prog), left); !done {
+		if done, left = p.c.programs.advance(prog, p.classesFor, left); !done {
 			p.More = true
 			continue
 		}
@@ -70,8 +70,9 @@ func (s *programs) opened() []*program {
 
 // advance makes a program's table, or part of it, in at most so many units of work, and returns the units that are left. When
 // it is done, the program has its table. If it then has none, a limit forbids the table.
-func (s *programs) advance(prog *program, all classes.List, units int) (done bool, left int) {
+func (s *programs) advance(prog *program, classesFor func(*program) classes.List, units int) (done bool, left int) {
 	if prog.making == nil {
+		all := classesFor(prog) // a list of them is long, and only the beginning needs it
 		prog.making = &making{Making: table.Begin(prog.Program, all, s.limitsFor(all))}
 	}
 	if units <= 0 {

@@ -110,15 +110,10 @@ func (p *planner) classesFor(prog *program) classes.List {
 	return all.But(foreseen)
 }
 
-// mostRowsAhead bounds the space for rows that is made before they are known: the plan before had so many.
-const mostRowsAhead = 1 << 12
-
 // tables gives the tables in the kernel a row for every new class, and new tables for those made after them.
 func (p *planner) tables() {
-	if len(p.created) > 0 {
-		p.Rows = make([]RowChange, 0, min(p.c.programs.rows, mostRowsAhead))
-		defer func() { p.c.programs.rows = len(p.Rows) }()
-	}
+	p.Rows = p.c.programs.rows[:0]
+	defer func() { p.Rows = p.c.programs.keepRows(p.Rows) }()
 	for _, prog := range p.retired { // they judge until Bind, and before that only see classes made for Addrs
 		if prog.table != nil {
 			p.addRows(prog, p.created[:p.early])

@@ -21,9 +21,9 @@ type programs struct {
 	list      []*program // in order of creation; those that no endpoint needs go at the end of each plan
 	byHash    map[uint64][]*program
 	lastID    table.ID
-	lost      []table.ID // in the kernel at the start, but unknown: to be dropped by the first plan
-	mostClass uint32     // see highest
-	rows      int        // of new classes in the last plan that had any
+	lost      []table.ID  // in the kernel at the start, but unknown: to be dropped by the first plan
+	mostClass uint32      // see highest
+	rows      []RowChange // space for rows of new classes; see keepRows
 }
 
 func newPrograms(limits table.Limits, c *classes.Classes, sets *setNumbers, rules *ruleNumbers) *programs {
@@ -231,6 +231,21 @@ func (s *programs) tables() []*table.Table {
 	}
 	slices.SortFunc(all, func(a, b *table.Table) int { return int(a.ID) - int(b.ID) })
 	return all
+}
+
+// mostRowsKept is how many rows of new classes there is space for from one plan to the next.
+const mostRowsKept = 1 << 14
+
+// keepRows returns the rows that a plan has collected in the space for them, and keeps the space. To make it for each part of a large policy,
+// as it grows, takes several times what the rows take.
+func (s *programs) keepRows(collected []RowChange) (rows []RowChange) {
+	if cap(collected) <= mostRowsKept {
+		s.rows = collected[:0]
+	}
+	if len(collected) == 0 {
+		return nil
+	}
+	return slices.Clone(collected)
 }
 
 func boolToInt(b bool) int {
