@@ -27,7 +27,7 @@ func (s *Slots) WriteRows(slot uint32, classes []uint32, rows []bpf.CellBlock) e
 		return fmt.Errorf("add rows of %d classes: slot %d is not in use", len(classes), slot)
 	}
 	at := &s.pool.places[slot]
-	keys := make([]uint32, 0, len(classes))
+	keys := s.keys[:0]
 	var noRoom error
 	for _, class := range classes {
 		index := class / classesPerValue
@@ -39,10 +39,11 @@ func (s *Slots) WriteRows(slot uint32, classes []uint32, rows []bpf.CellBlock) e
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	values := make([]bpf.CellBlock, len(keys))
-	for i, index := range keys {
-		values[i] = rows[index]
+	values := s.values[:0]
+	for _, index := range keys {
+		values = append(values, rows[index])
 	}
+	s.keys, s.values = keys, values
 	if err := s.writeValues(slot, keys, values); err != nil {
 		return err
 	}
@@ -230,12 +231,15 @@ func readPart[V any](m *Maps, p part, slot uint32) ([]V, error) {
 		return nil, err
 	}
 	defer inner.Close()
-	values := make([]V, 0, inner.MaxEntries())
+	var values []V
 	for entries, err := range readAll[uint32, V](inner) {
 		if err != nil {
 			return nil, fmt.Errorf("read the array of map %s key %d: %w", partNames[p], slot, err)
 		}
-		values = append(values, entries.values...)
+		if len(entries.values) == int(inner.MaxEntries()) {
+			return entries.values, nil // the usual case: all of it is read at once
+		}
+		values = append(slices.Grow(values, max(0, int(inner.MaxEntries())-len(values))), entries.values...)
 	}
 	return values, nil
 }

@@ -43,6 +43,9 @@ type Slots struct {
 	arrays *arrays
 	pool   pool
 	rows   map[uint32]*ebpf.Map // of live slots that had rows added
+	// Space for what WriteRows writes.
+	keys   []uint32
+	values []bpf.CellBlock
 }
 
 // OpenSlots takes over the slots as an earlier agent left them. inUse are those that endpoints refer to; all others may

@@ -15,6 +15,9 @@ import (
 // batch is the number of entries handed to the kernel at once.
 const batch = 4096
 
+// keptSpace is the number of entries to be written whose space a Table keeps.
+const keptSpace = 1024
+
 const (
 	// giveUp is the number of writes in a row after whose failure a Sync leaves the rest for the next one: a map that is
 	// full or a kernel without memory refuses them all. Fewer may concern one entry's owner only, and the others follow.
@@ -46,6 +49,9 @@ type Table[K comparable, V comparable] struct {
 	kernel Kernel[K, V]
 	state  *delta.Tracker[K, V]
 	reread bool
+	// Space for what is written. Plans write some entries each, and come one after the other.
+	keys   []K
+	values []V
 }
 
 // NewTable returns a table without desired entries. Its first Sync reads the map, and removes entries that were not Set by
@@ -77,7 +83,7 @@ func (t *Table[K, V]) Pending() int { return t.state.Pending() }
 
 // Unwritten are the keys whose last change has not been written, in no particular order. The slice is the caller's.
 func (t *Table[K, V]) Unwritten() []K {
-	keys, _ := t.state.PendingSets(math.MaxInt)
+	keys, _ := t.state.PendingSets(math.MaxInt, nil, nil)
 	return append(keys, t.state.PendingDeletes(math.MaxInt)...)
 }
 
@@ -160,7 +166,10 @@ func (t *Table[K, V]) SyncSome(most int) error {
 }
 
 func (t *Table[K, V]) sets(most int) error {
-	keys, values := t.state.PendingSets(most)
+	keys, values := t.state.PendingSets(most, t.keys, t.values)
+	if len(keys) <= keptSpace {
+		t.keys, t.values = keys, values
+	}
 	return inBatches(len(keys), func(from, to int) (int, error) {
 		n, err := t.kernel.Update(keys[from:to], values[from:to])
 		return t.written(keys[from:to], n, "write", err)

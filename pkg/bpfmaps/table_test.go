@@ -206,3 +206,29 @@ func BenchmarkSyncSome(b *testing.B) {
 		}
 	}
 }
+
+// The space for a few writes is used again; that for very many is given back.
+func TestATableKeepsTheSpaceOfFewWritesOnly(t *testing.T) {
+	table := NewTable(NewFake[uint32, uint32]("ip4_host", 0))
+	next := uint32(0)
+	write := func(n int) {
+		for range n {
+			next++
+			table.Set(next, next)
+		}
+		if err := table.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(keptSpace)
+	if cap(table.keys) < keptSpace || cap(table.values) < keptSpace {
+		t.Errorf("space for %d keys and %d values is kept, want %d", cap(table.keys), cap(table.values), keptSpace)
+	}
+	write(16 * keptSpace)
+	if cap(table.keys) > 4*keptSpace || cap(table.values) > 4*keptSpace {
+		t.Errorf("after many writes space for %d keys and %d values is kept", cap(table.keys), cap(table.values))
+	}
+	if table.Len() != 17*keptSpace || table.Pending() != 0 {
+		t.Errorf("%d entries, %d pending", table.Len(), table.Pending())
+	}
+}

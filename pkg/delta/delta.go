@@ -1,7 +1,10 @@
 // Package delta tracks desired and actual entries, and computes the smallest difference between the two.
 package delta
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // Tracker tracks desired and actual state of a set of keyed entries. It stores one full copy (the actual state) and
 // the pending changes; the desired state is the one overlaid with the other.
@@ -170,13 +173,13 @@ func (t *Tracker[K, V]) IsPending(key K) bool {
 }
 
 // PendingSets returns entries to be written, at most so many, in no particular order; the slices are parallel and the
-// caller's.
-func (t *Tracker[K, V]) PendingSets(most int) (keys []K, values []V) {
-	most = min(most, len(t.pending)-t.removed)
-	if most <= 0 {
-		return nil, nil
+// caller's. They are made of the space of two others, whose content is lost, as far as there is enough.
+func (t *Tracker[K, V]) PendingSets(most int, keys []K, values []V) ([]K, []V) {
+	most = max(0, min(most, len(t.pending)-t.removed))
+	keys, values = slices.Grow(keys[:0], most), slices.Grow(values[:0], most)
+	if most == 0 { // else it walks through what is to be removed
+		return keys, values
 	}
-	keys, values = make([]K, 0, most), make([]V, 0, most)
 	for key, c := range t.pending {
 		if len(keys) >= most {
 			break

@@ -11,7 +11,7 @@ import (
 
 // apply carries out all pending changes on kernel, except those that refuse says fail.
 func apply(t *Tracker[int, int], kernel map[int]int, refuse func(int) bool) (writes int) {
-	keys, values := t.PendingSets(math.MaxInt)
+	keys, values := t.PendingSets(math.MaxInt, nil, nil)
 	for i, key := range keys {
 		if writes++; refuse(key) {
 			continue
@@ -37,7 +37,7 @@ func TestOnlyDifferencesArePending(t *testing.T) {
 	tr.Set(1, 10) // as it is
 	tr.Set(2, 21) // changed
 	tr.Set(4, 40) // new; 3 is not wanted
-	keys, values := tr.PendingSets(math.MaxInt)
+	keys, values := tr.PendingSets(math.MaxInt, nil, nil)
 	got := map[int]int{}
 	for i := range keys {
 		got[keys[i]] = values[i]
@@ -58,7 +58,7 @@ func TestNoMoreIsListedThanAskedFor(t *testing.T) {
 		tr.Set(key, key)
 	}
 	for most, want := range map[int][2]int{0: {0, 0}, 2: {2, 2}, 7: {7, 3}, 100: {10, 3}} {
-		keys, values := tr.PendingSets(most)
+		keys, values := tr.PendingSets(most, nil, nil)
 		if gone := tr.PendingDeletes(most); len(keys) != want[0] || len(values) != want[0] || len(gone) != want[1] {
 			t.Errorf("at most %d: %v %v and %v", most, keys, values, gone)
 		}

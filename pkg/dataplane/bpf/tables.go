@@ -14,11 +14,12 @@ import (
 
 // tables are the decision tables that are published in slots of the kernel.
 type tables struct {
-	kernel *kernel
-	slots  slots
-	list   map[table.ID]published
-	unused []uint32 // slots to be released, once no entry in the kernel refers to them
-	atOnce uint64   // see comparedAtOnce
+	kernel  *kernel
+	slots   slots
+	list    map[table.ID]published
+	unused  []uint32 // slots to be released, once no entry in the kernel refers to them
+	atOnce  uint64   // see comparedAtOnce
+	classes []uint32 // space for those that addRows hands on
 }
 
 // published is a table in the kernel.
@@ -207,11 +208,11 @@ func (t *tables) addRows(id table.ID, changes []plan.RowChange) error {
 		}
 		return t.slots.PatchRows(p.slot, rows)
 	}
-	classes := make([]uint32, len(changes))
-	for i, c := range changes {
-		classes[i] = c.Class
+	t.classes = t.classes[:0]
+	for _, c := range changes {
+		t.classes = append(t.classes, c.Class)
 	}
-	return t.slots.WriteRows(p.slot, classes, p.table.Rows)
+	return t.slots.WriteRows(p.slot, t.classes, p.table.Rows)
 }
 
 // lose forgets a table that is not as it should be. Its slot is released once no endpoint refers to it.
