@@ -35,7 +35,7 @@ type Dataplane interface {
 	// Wake delivers when the dataplane itself has something to do (an interface came, an address changed): call Apply.
 	Wake() <-chan struct{}
 	// Endpoints are the local endpoints as they are in the kernel, those whose policy cannot be compiled included, by id.
-	// The list is the caller's.
+	// The next call may write over the list.
 	Endpoints() []EndpointStatus
 	// Interfaces are the workload interfaces of this node, ifindex by name, as of the last Apply; those of no endpoint are
 	// closed. Nil before anything is enforced. The map is the caller's.

@@ -23,10 +23,10 @@ type Planner struct {
 	Step     int  // of the dataplane's order, the next one to be carried out; the number of steps: the plan is written
 	Failing  bool // the compiler goes without a table that the kernel has refused
 
-	again  bool // it is to plan once more, though nothing has changed
-	steps  Steps
-	err    error // of the last attempt to write the plan
-	listed int   // statuses, the last time
+	again    bool // it is to plan once more, though nothing has changed
+	steps    Steps
+	err      error                      // of the last attempt to write the plan
+	statuses []dataplane.EndpointStatus // see Statuses
 }
 
 // Steps says how a dataplane writes a plan.

@@ -26,9 +26,10 @@ type Bound struct {
 }
 
 // Statuses are the statuses of all endpoints, by id: of those that are bound, and of those whose first policy cannot be compiled,
-// takes several plans or is not written. more adds what only the dataplane knows of one that is bound.
+// takes several plans or is not written. more adds what only the dataplane knows of one that is bound. The next call writes over the
+// list: each attempt asks for it, however little it has done.
 func (p *Planner) Statuses(bound iter.Seq[Bound], more func(*dataplane.EndpointStatus)) []dataplane.EndpointStatus {
-	list := make([]dataplane.EndpointStatus, 0, p.listed) // each attempt asks for it, and their number seldom changes
+	list := p.statuses[:0]
 	making, failed, behind := p.Compiler.Waiting(), p.failed(), p.behind()
 	for b := range bound {
 		list = append(list, dataplane.EndpointStatus{ID: b.ID, Iface: b.Policy.Iface, Addrs: b.Policy.Addrs, Ifindex: b.Ifindex})
@@ -57,7 +58,8 @@ func (p *Planner) Statuses(bound iter.Seq[Bound], more func(*dataplane.EndpointS
 	for id, text := range failed {
 		list = append(list, dataplane.EndpointStatus{ID: id, Condition: dataplane.Held, Reason: "closed: " + text})
 	}
-	p.listed = len(list)
+	clear(p.statuses[min(len(list), len(p.statuses)):]) // of endpoints that are gone
+	p.statuses = list
 	slices.SortFunc(list, func(a, b dataplane.EndpointStatus) int { return a.ID.Compare(b.ID) })
 	return list
 }
