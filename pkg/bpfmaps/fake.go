@@ -2,6 +2,7 @@ package bpfmaps
 
 import (
 	"maps"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,6 +12,7 @@ import (
 type Fake[K comparable, V comparable] struct {
 	MapName string
 	Max     int     // entries that fit; 0: any number
+	Part    int     // most entries of a part of a Read; 0: any number
 	Entries map[K]V // content of the map; a test may change it as another process would
 	Writes  int     // entries written or removed so far, failed ones included
 
@@ -32,14 +34,28 @@ func (f *Fake[K, V]) Name() string { return f.MapName }
 // Load implements Kernel.
 func (f *Fake[K, V]) Load() (map[K]V, error) { return maps.Clone(f.Entries), nil }
 
-// Scan implements Kernel.
-func (f *Fake[K, V]) Scan(do func(K, V) bool) error {
-	for key, value := range f.Entries {
-		if !do(key, value) {
-			break
+// Read implements Kernel. A part has at most Part entries. An entry that comes meanwhile is not read.
+func (f *Fake[K, V]) Read() Reading[K, V] {
+	return &fakeRead[K, V]{f, slices.Collect(maps.Keys(f.Entries))}
+}
+
+type fakeRead[K comparable, V comparable] struct {
+	of   *Fake[K, V]
+	keys []K // that are left
+}
+
+func (r *fakeRead[K, V]) Next(do func(K, V)) (last bool, err error) {
+	n := len(r.keys)
+	if r.of.Part > 0 {
+		n = min(n, r.of.Part)
+	}
+	for _, key := range r.keys[:n] {
+		if value, ok := r.of.Entries[key]; ok {
+			do(key, value)
 		}
 	}
-	return nil
+	r.keys = r.keys[n:]
+	return len(r.keys) == 0, nil
 }
 
 // Update implements Kernel.

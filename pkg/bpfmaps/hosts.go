@@ -23,20 +23,31 @@ func newHosts[K comparable](m *ebpf.Map, name string, addr func(K) netip.Addr) *
 
 func (h *hosts[K]) Load() (map[K]bpf.AddrInfo, error) {
 	entries := map[K]bpf.AddrInfo{}
-	err := h.Scan(func(key K, info bpf.AddrInfo) bool {
-		entries[key] = info
-		return true
-	})
-	if err != nil {
-		return nil, err
+	reading := h.Read()
+	for last := false; !last; {
+		var err error
+		if last, err = reading.Next(func(key K, info bpf.AddrInfo) { entries[key] = info }); err != nil {
+			return nil, err
+		}
 	}
 	return entries, nil
 }
 
-func (h *hosts[K]) Scan(do func(K, bpf.AddrInfo) bool) error {
-	return h.kernelMap.Scan(func(key K, host bpf.HostInfo) bool {
-		info, ok := host.Of(h.addr(key))
-		return !ok || do(key, info)
+func (h *hosts[K]) Read() Reading[K, bpf.AddrInfo] {
+	return hostsRead[K]{h.kernelMap.Read(), h.addr}
+}
+
+// hostsRead is a reading of hosts.
+type hostsRead[K comparable] struct {
+	of   Reading[K, bpf.HostInfo]
+	addr func(K) netip.Addr
+}
+
+func (r hostsRead[K]) Next(do func(K, bpf.AddrInfo)) (last bool, err error) {
+	return r.of.Next(func(key K, host bpf.HostInfo) {
+		if info, ok := host.Of(r.addr(key)); ok {
+			do(key, info)
+		}
 	})
 }
 

@@ -32,13 +32,20 @@ type Kernel[K comparable, V comparable] interface {
 	Name() string
 	// Load reads all entries. The result is the caller's.
 	Load() (map[K]V, error)
-	// Scan reads all entries, some perhaps twice, without keeping them, until do returns false.
-	Scan(do func(K, V) bool) error
+	// Read begins a reading of all entries.
+	Read() Reading[K, V]
 	// Update writes entries in their order and returns how many it wrote; fewer than all only with an error.
 	Update(keys []K, values []V) (int, error)
 	// Delete removes entries in their order and returns how many are gone now; fewer than all only with an error. That
 	// there is no such entry is no error.
 	Delete(keys []K) (int, error)
+}
+
+// Reading is a reading of all entries of a map, in parts. The map may be written meanwhile: entries that come, go or change then may be read or
+// not, and some are perhaps read twice.
+type Reading[K comparable, V comparable] interface {
+	// Next calls do for each entry of the next part, some thousand at most. last: it was the last one, also after an error.
+	Next(do func(K, V)) (last bool, err error)
 }
 
 // Table is a typed table over one kernel map. Set and Delete record intent, Sync writes. One copy of the entries is
@@ -49,6 +56,7 @@ type Table[K comparable, V comparable] struct {
 	kernel Kernel[K, V]
 	state  *delta.Tracker[K, V]
 	reread bool
+	check  *check[K, V] // by ResyncSome, under way; nil: none is
 	// Space for what is written. Plans write some entries each, and come one after the other.
 	keys   []K
 	values []V
@@ -110,7 +118,7 @@ func (t *Table[K, V]) Adopt() error {
 		return err
 	}
 	t.state.Adopt(entries)
-	t.reread = false
+	t.reread, t.check = false, nil
 	return nil
 }
 
@@ -118,9 +126,15 @@ func (t *Table[K, V]) Adopt() error {
 // next Sync repairs that. On the first call for a table, everything in the map that was never Set counts as foreign.
 func (t *Table[K, V]) Resync() (delta.Repairs[K], error) {
 	if t.asBelieved() {
-		t.reread = false
+		t.reread, t.check = false, nil
 		return delta.Repairs[K]{}, nil
 	}
+	return t.reload()
+}
+
+// reload is Resync of a map that is not as believed.
+func (t *Table[K, V]) reload() (delta.Repairs[K], error) {
+	t.check = nil
 	entries, err := t.Load()
 	if err != nil {
 		t.reread = true
@@ -133,14 +147,19 @@ func (t *Table[K, V]) Resync() (delta.Repairs[K], error) {
 // asBelieved reports whether the map is unchanged since it was last read or written. That is the usual case, and the
 // check takes less than half of the time of a Load.
 func (t *Table[K, V]) asBelieved() bool {
-	n, same := 0, true
-	err := t.kernel.Scan(func(key K, value V) bool {
-		have, ok := t.state.Believed(key)
-		n++
-		same = ok && have == value
-		return same
-	})
-	return err == nil && same && n == t.state.Actual()
+	n, same, reading := 0, true, t.kernel.Read()
+	for last := false; !last && same; {
+		var err error
+		last, err = reading.Next(func(key K, value V) {
+			have, ok := t.state.Believed(key)
+			n++
+			same = same && ok && have == value
+		})
+		if err != nil {
+			return false
+		}
+	}
+	return same && n == t.state.Actual()
 }
 
 // Sync makes the map equal to the desired entries, with as few writes as possible: first the entries that are new or
@@ -187,6 +206,9 @@ func (t *Table[K, V]) deletes(keys []K) error {
 func (t *Table[K, V]) written(keys []K, n int, verb string, err error) (int, error) {
 	for _, key := range keys[:n] {
 		t.state.Written(key)
+	}
+	if t.check != nil {
+		t.check.note(keys) // of one that failed it is not known what the map has
 	}
 	if err == nil {
 		return n, nil
@@ -246,18 +268,17 @@ func (k *kernelMap[K, V]) Load() (map[K]V, error) {
 	return entries, nil
 }
 
-func (k *kernelMap[K, V]) Scan(do func(K, V) bool) error {
-	for part, err := range readAll[K, V](k.m) {
-		if err != nil {
-			return err
-		}
-		for i, key := range part.keys {
-			if !do(key, part.values[i]) {
-				return nil
-			}
-		}
+func (k *kernelMap[K, V]) Read() Reading[K, V] { return partsOf[K, V]{newReading[K, V](k.m)} }
+
+// partsOf is a reading of a kernelMap.
+type partsOf[K comparable, V comparable] struct{ *reading[K, V] }
+
+func (p partsOf[K, V]) Next(do func(K, V)) (last bool, err error) {
+	part, last, err := p.next()
+	for i, key := range part.keys {
+		do(key, part.values[i])
 	}
-	return nil
+	return last, err
 }
 
 func (k *kernelMap[K, V]) Update(keys []K, values []V) (int, error) {

@@ -9,7 +9,7 @@ import (
 // policies. There may be hundreds of thousands of entries, and hundreds of slots, each with a row for every class on the node. So each Apply
 // reads some, and changes come in between.
 type comparison struct {
-	atOnce   int // entries of maps that one Apply reads; a map with more is read whole, by an Apply that reads no other
+	atOnce   int // entries of maps that one Apply reads; a map with more is read in parts, by Applies that read no other
 	tables   []mapTable
 	slots    []uint32
 	errs     []error // of slots so far: one that cannot be read does not keep others from being compared
@@ -21,6 +21,8 @@ type comparison struct {
 const (
 	comparedAtOnce = 1 << 18
 	entriesAtOnce  = 1 << 14
+	// partAtOnce is how many entries one Apply reads of a map with more than entriesAtOnce. A prefix takes a microsecond.
+	partAtOnce = 1 << 12
 )
 
 func (c *comparison) unfinished() bool { return len(c.tables)+len(c.slots) > 0 }
@@ -58,6 +60,18 @@ func (c *comparison) nextTables() []mapTable {
 	c.tables = c.tables[n:]
 	return next
 }
+
+// read compares a table, or a part of one that has more entries than one Apply reads. done: nothing of it is left.
+func (c *comparison) read(t mapTable) (repairs int, done bool, err error) {
+	if t.Len() > c.atOnce {
+		return t.ResyncSome(partAtOnce)
+	}
+	repairs, err = t.Resync()
+	return repairs, true, err
+}
+
+// putBack notes that a table of nextTables is left: the next Apply goes on with it.
+func (c *comparison) putBack(t mapTable) { c.tables = slices.Insert(c.tables, 0, t) }
 
 // compared notes that some slots have been compared, which are left, and errors. It returns all errors of slots when none is left.
 func (c *comparison) compared(left []uint32, errs []error) error {

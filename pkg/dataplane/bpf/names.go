@@ -185,3 +185,12 @@ func (c comparedNames) Resync() (changed int, err error) {
 	c.names.write()
 	return repairs.Len(), nil
 }
+
+// ResyncSome is the same in parts.
+func (c comparedNames) ResyncSome(most int) (changed int, done bool, err error) {
+	repairs, done, _ := c.Table.ResyncSome(most)
+	if done {
+		c.names.write()
+	}
+	return repairs.Len(), done, nil
+}

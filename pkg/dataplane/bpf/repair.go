@@ -51,12 +51,14 @@ func (r resync) run() (repairs uint64, err error) {
 	return repairs, errors.Join(errs...)
 }
 
-// readAgain makes some of the tables that are left read their maps again, and returns the number of entries that others have changed.
+// readAgain makes some of the tables that are left read their maps again, or a part, and returns the number of entries that others have changed.
 func (r resync) readAgain() (entries int, err error) {
 	var errs []error
 	for _, t := range r.comparison.nextTables() {
-		n, err := t.Resync()
-		entries += n
+		n, done, err := r.comparison.read(t)
+		if entries += n; !done {
+			r.comparison.putBack(t)
+		}
 		errs = append(errs, err)
 	}
 	r.logRepaired(entries)
@@ -125,6 +127,7 @@ type mapTable interface {
 	Name() string
 	Len() int
 	Resync() (repairs int, err error)
+	ResyncSome(most int) (repairs int, done bool, err error)
 	Sync() error
 	Pending() int
 }
@@ -134,6 +137,11 @@ type repairing[K, V comparable] struct{ *bpfmaps.Table[K, V] }
 func (t repairing[K, V]) Resync() (int, error) {
 	r, err := t.Table.Resync()
 	return r.Len(), err
+}
+
+func (t repairing[K, V]) ResyncSome(most int) (int, bool, error) {
+	r, done, err := t.Table.ResyncSome(most)
+	return r.Len(), done, err
 }
 
 // verdictTables are those that verdicts depend on.

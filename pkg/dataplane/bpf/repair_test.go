@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -140,6 +141,45 @@ func TestLargeMapsAreComparedInParts(t *testing.T) {
 		if repairs, err := table.Resync(); repairs > 0 || err != nil {
 			t.Errorf("%s: %d entries are not repaired (%v)", table.Name(), repairs, err)
 		}
+	}
+}
+
+// TestALargeMapIsComparedByManyApplies: an Apply reads a part of it, and one that reads the last part has the number of entries right, though
+// others were written in between.
+func TestALargeMapIsComparedByManyApplies(t *testing.T) {
+	testutil.Privileged(t)
+	n := openNode(t, testutil.BPFFS(t), map[string]uint32{"ip4_host": 1 << 15})
+	defer mustClose(t, n.BPF)
+	n.mustApply(t, restartStages[0].updates()...)
+	hosts := n.kernel.maps.Addresses.IP4Host
+	for i := range uint16(5 * partAtOnce / 2) {
+		addr := netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)})
+		hosts.Set(bpfmaps.IP4(addr), bpf.AddrInfo{Class: 1})
+	}
+	if err := hosts.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	c := comparison{atOnce: partAtOnce}
+	c.begin([]mapTable{repairing[bpf.IP4, bpf.AddrInfo]{hosts}}, nil)
+	applies := 0
+	for ; c.unfinished() && applies < 10; applies++ {
+		for _, table := range c.nextTables() {
+			repairs, done, err := c.read(table)
+			if repairs > 0 || err != nil {
+				t.Fatalf("%d repairs (%v)", repairs, err)
+			}
+			if !done {
+				c.putBack(table)
+			}
+		}
+		hosts.Delete(bpfmaps.IP4(netip.AddrFrom4([4]byte{10, 9, 0, byte(applies)})))
+		hosts.Set(bpfmaps.IP4(netip.AddrFrom4([4]byte{10, 8, 0, byte(applies)})), bpf.AddrInfo{Class: 1})
+		if err := hosts.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if applies < 3 || applies > 4 {
+		t.Errorf("%d entries were compared by %d Applies", hosts.Len(), applies)
 	}
 }
 
@@ -294,5 +334,6 @@ type unreadable[K, V comparable] struct {
 	err error
 }
 
-func (u unreadable[K, V]) Scan(func(K, V) bool) error { return u.err }
-func (u unreadable[K, V]) Load() (map[K]V, error)     { return nil, u.err }
+func (u unreadable[K, V]) Read() bpfmaps.Reading[K, V]   { return u }
+func (u unreadable[K, V]) Next(func(K, V)) (bool, error) { return true, u.err }
+func (u unreadable[K, V]) Load() (map[K]V, error)        { return nil, u.err }
