@@ -38,12 +38,12 @@ func (t *policyTable) packSources() {
 	}
 	for p, now := range t.dirty.policies {
 		if now != nil {
-			p.source = t.texts.replace(p.source, pack(now.rules, intern, &t.texts))
+			p.source = t.texts.replace(p.source, pack(now.rules(), intern, &t.texts))
 		}
 	}
 	for name, now := range t.dirty.profiles {
 		if p := t.profiles.Get(name); p != nil && now != nil {
-			p.source = boxed(t.texts.replace(p.source.unboxed(), pack(now.rules, intern, &t.texts)))
+			p.source = boxed(t.texts.replace(p.source.unboxed(), pack(now.rules(), intern, &t.texts)))
 		}
 	}
 }

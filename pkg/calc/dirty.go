@@ -18,8 +18,17 @@ type dirty struct {
 
 // arrived is what of a policy or profile has come since the last flush.
 type arrived struct {
-	rules [2][]model.Rule // by direction
-	gone  bool            // it is deleted
+	policy *model.Policy   // of a policy, which may be packed
+	plain  [2][]model.Rule // of a profile, by direction
+	gone   bool            // it is deleted
+}
+
+// rules are the rules that have come, by direction.
+func (a *arrived) rules() [2][]model.Rule {
+	if a.policy != nil {
+		return a.policy.Rules()
+	}
+	return a.plain
 }
 
 func (a *arrived) isGone() bool { return a != nil && a.gone }
@@ -58,7 +67,7 @@ func lookAgain[K comparable](list map[K]*arrived, key K) {
 // policyRules returns the rules of a policy by direction. They must not be changed.
 func (d *dirty) policyRules(p *policy) [2][]model.Rule {
 	if now := d.policies[p]; now != nil {
-		return now.rules
+		return now.rules()
 	}
 	return p.source.lists()
 }
@@ -66,7 +75,7 @@ func (d *dirty) policyRules(p *policy) [2][]model.Rule {
 // profileRules does so for a profile.
 func (d *dirty) profileRules(p *profile) [2][]model.Rule {
 	if now := d.profiles[p.name]; now != nil {
-		return now.rules
+		return now.rules()
 	}
 	return p.source.unboxed().lists()
 }

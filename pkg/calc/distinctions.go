@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -80,9 +81,19 @@ func (d *distinctions) nets(nets iter.Seq[netip.Prefix]) {
 	}
 }
 
+// keyText is a text that is equal if what it was made of is.
+type keyText []byte
+
+func (t *keyText) uint(n uint64) { *t = binary.AppendUvarint(*t, n) }
+
+func (t *keyText) string(s string) {
+	t.uint(uint64(len(s)))
+	*t = append(*t, s...)
+}
+
 // group is equal for groups that policies do not tell apart.
 func (d *distinctions) group(g *group) string {
-	var p packer
+	var p keyText
 	for name := range g.Parents() {
 		p.uint(1)
 		p.string(name)
@@ -100,7 +111,7 @@ func (d *distinctions) group(g *group) string {
 			p.string(value)
 		}
 	}
-	return string(p.text)
+	return string(p)
 }
 
 // addrs is equal for items whose addresses policies do not tell apart, given that they do not tell the groups apart.

@@ -109,7 +109,31 @@ func TestEachFieldOfAPolicyCounts(t *testing.T) {
 			"Staged": func(p *model.Policy) { p.Staged = true }, "StagedAction": func(p *model.Policy) { p.StagedAction = model.StagedLearn },
 			"Ingress": func(p *model.Policy) { p.Ingress = []model.Rule{fromSelector("app == 'db'")} },
 			"Egress":  func(p *model.Policy) { p.Egress = nil },
+			"Packed":  func(p *model.Policy) { p.Packed = policyOf("x", "", many("app == 'db'")...).Policy.Pack().Packed },
 		}, "Egress")
+}
+
+// many are so many equal rules that Pack packs them.
+func many(selector string) (rules []model.Rule) {
+	for range 100 {
+		rules = append(rules, fromSelector(selector))
+	}
+	return rules
+}
+
+// Policies come packed from a datastore. They mean the same, in each flush.
+func TestPackedPoliciesMeanTheSame(t *testing.T) {
+	p := func(selector string) model.PolicyUpdate { return policyOf("x", "app == 'web'", many(selector)...) }
+	web, db := pod("a/w", "10.0.0.1", label("app", "web")), pod("a/d", "10.0.0.2", label("app", "db"))
+	plain := newRig(t, web, db, p("app == 'db'"))
+	packed := newRig(t, web, db, model.Pack(p("app == 'web'")))
+	if packed.apply(model.Pack(p("app == 'db'"))); model.Pack(p("app == 'db'")).(model.PolicyUpdate).Policy.Packed == nil {
+		t.Fatal("it is not packed")
+	}
+	requireSame(t, plain.dp, packed.dp)
+	if n := len(packed.graph.policies.Get(gnp("x")).active.ruleset(model.Ingress).rules.Rules); n != 100 {
+		t.Errorf("%d rules, want 100", n)
+	}
 }
 
 func TestEachFieldOfOtherObjectsCounts(t *testing.T) {

@@ -19,7 +19,7 @@
 //	turns.go                   how many endpoints and network sets of one namespace change at once
 //	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
 //	rules.go, references.go
-//	pack.go, unpack.go         the rules of all policies as they came, in little memory
+//	pack.go                    the rules of all policies as they came, in little memory
 //	allotment.go, room.go      what Services and network sets of one namespace may contribute, and those of all
 //	networks.go, coarse.go     how many prefixes of network sets the selectors of one namespace may find; rules fail closed for the rest
 //	leftout.go                 which are counted in again when there is room

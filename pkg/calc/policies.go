@@ -92,7 +92,7 @@ func (t *policyTable) updatePolicy(key model.PolicyKey, now *model.Policy) {
 	if now != nil {
 		p.tier, p.order, p.staged, p.action = now.Tier, now.Order, now.Staged, now.StagedAction
 		p.applies = [2]bool{now.AppliesIngress, now.AppliesEgress}
-		t.dirty.policies[p] = &arrived{rules: [2][]model.Rule{now.Ingress, now.Egress}}
+		t.dirty.policies[p] = &arrived{policy: now}
 		selection = t.local.labels.Add(now.Selector)
 		t.dirty.selections[selection] = struct{}{}
 	} else {
@@ -133,7 +133,7 @@ func (t *policyTable) updateProfile(name string, now *model.Profile) (labels map
 	}
 	arrived := &arrived{gone: now == nil}
 	if t.dirty.profiles[name] = arrived; now != nil {
-		labels, arrived.rules = now.Labels, [2][]model.Rule{now.Ingress, now.Egress}
+		labels, arrived.plain = now.Labels, [2][]model.Rule{now.Ingress, now.Egress}
 	}
 	return labels, true
 }

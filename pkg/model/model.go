@@ -223,6 +223,7 @@ type Policy struct {
 	Staged                        bool         // traced, never enforced
 	StagedAction                  StagedAction // of a staged policy; otherwise StagedSet
 	Ingress, Egress               []Rule       // in evaluation order
+	Packed                        *PackedRules // not nil: has the rules in place of Ingress and Egress, see Pack
 }
 
 // Rule is one match and its action (semantics §7). Fields that are present are ANDed; entries of a list are ORed.

@@ -42,6 +42,7 @@ func convertNetworkPolicy(np *networkingv1.NetworkPolicy, wrong field.ErrorList,
 		c.reportBlocks(&np.Spec)
 		return update, rep.Done(), false
 	}
+	c.closed.limit(&np.Spec)
 	update.Policy = c.policy(&np.Spec)
 	return update, rep.Done(), true
 }
@@ -73,7 +74,7 @@ func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Po
 	path := field.NewPath("spec")
 	switch {
 	case p.AppliesIngress:
-		p.Ingress = slices.Grow(p.Ingress, len(spec.Ingress)) // of those with more peers there are few
+		p.Ingress = slices.Grow(p.Ingress, countRules(len(spec.Ingress), ingressRule(spec)))
 		for i, r := range spec.Ingress {
 			at := func() *field.Path { return path.Child("ingress").Index(i) }
 			if closed, ok := c.closedRule(i, at); ok {
@@ -87,7 +88,7 @@ func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Po
 	}
 	switch {
 	case p.AppliesEgress:
-		p.Egress = slices.Grow(p.Egress, len(spec.Egress))
+		p.Egress = slices.Grow(p.Egress, countRules(len(spec.Egress), egressRule(spec)))
 		for i, r := range spec.Egress {
 			at := func() *field.Path { return path.Child("egress").Index(i) }
 			if closed, ok := c.closedRule(i, at); ok {

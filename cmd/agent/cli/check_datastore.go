@@ -154,7 +154,7 @@ func (s *snapshot) note(b syncer.Batch) {
 func (s *snapshot) manifests() *manifests {
 	m := &manifests{problems: s.reports.Problems()}
 	for _, key := range s.order {
-		m.updates = append(m.updates, s.objects[key])
+		m.updates = append(m.updates, model.Unpack(s.objects[key]))
 	}
 	return m
 }

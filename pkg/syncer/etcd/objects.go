@@ -73,7 +73,10 @@ func (o *objects) put(us []model.Update, e entry) (updates []model.Update, k obj
 		return us, k, true
 	}
 	o.known.Accept(k, now, problems)
-	return append(us, updates...), k, true
+	for _, u := range updates {
+		us = append(us, model.Pack(u))
+	}
+	return us, k, true
 }
 
 // remove forgets an object that is gone, and appends the updates to send.

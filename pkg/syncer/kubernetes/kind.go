@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/margay-project/margay/pkg/kinds"
+	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 )
 
@@ -153,7 +154,7 @@ func (k *kind) converted(obj runtime.Object) (*object, error) {
 	o.updates, o.problems, o.ok = k.Convert(obj)
 	for i, u := range o.updates {
 		var sh *shape
-		if o.updates[i], sh = k.shared.update(u); sh != nil {
+		if o.updates[i], sh = k.shared.update(model.Pack(u)); sh != nil {
 			o.shape = sh
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/model"
@@ -192,4 +193,52 @@ func TestRemotePodsCostLittle(t *testing.T) {
 	if source > 260 || total > 480 {
 		t.Errorf("a remote pod costs %.0f bytes in the source and %.0f with its endpoint", source, total)
 	}
+}
+
+// A tenant can write a rule in two bytes, and very many policies come at once when an agent starts. Until the calculation graph has them, they
+// take little memory.
+func TestPoliciesThatWaitCostLittle(t *testing.T) {
+	const (
+		policies, rules = 8, 20_000
+		most            = 48 // bytes for each rule
+	)
+	buffer := syncer.NewBuffer()
+	k := kindOf(t, "NetworkPolicy", func(b syncer.Batch) { buffer.Put(b.Updates) })
+	port := intstr.FromInt32(80)
+	before := heap()
+	var items []any
+	for i := range policies {
+		p := &validate.StoredNetworkPolicy{NetworkPolicy: networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "tenant", Name: fmt.Sprintf("policy-%d", i), ResourceVersion: strconv.Itoa(i + 1)}}}
+		for j := range rules {
+			rule := networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}}
+			if j%2 == 0 {
+				rule.From = []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}
+			}
+			p.Spec.Ingress = append(p.Spec.Ingress, rule)
+		}
+		o, err := k.converted(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		items = append(items, o)
+	}
+	listed := (heap() - before) / (policies * rules)
+	if err := k.store.Replace(items, "100"); err != nil {
+		t.Fatal(err)
+	}
+	clear(items)
+	if waits := (heap() - before) / (policies * rules); listed > most || waits > most {
+		t.Errorf("a rule takes %d bytes in a list and %d when it waits for the graph, want at most %d", listed, waits, most)
+	}
+	updates := buffer.Drain(0)
+	if n := len(updates); n != policies {
+		t.Fatalf("%d policies, want %d", n, policies)
+	}
+	for _, u := range updates {
+		if p := model.Unpack(u).(model.PolicyUpdate).Policy; len(p.Ingress) != rules || p.Ingress[1].Source.Selector != nil || p.Ingress[2].Source.Selector == nil {
+			t.Errorf("%d rules, want %d", len(p.Ingress), rules)
+		}
+	}
+	runtime.KeepAlive(k)
 }

@@ -1,26 +1,19 @@
-package calc
+package model
 
 import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
 
-// lists unpacks. A text made by pack is complete, so there is no error for a text that ends early: it gives zeros.
-func (r packedRules) lists() [2][]model.Rule {
-	var lists [2][]model.Rule
-	if r.text == nil {
-		return lists
-	}
-	u := unpacker{rest: []byte(r.text.text), next: r.first}
-	if r.more != nil {
-		u.selectors = *r.more
-	}
+// UnpackRules is the opposite of PackRules. A text made by that is complete, so there is no error for a text that ends early: it gives zeros.
+func UnpackRules(text string, selectors []*selector.Selector) [2][]Rule {
+	var lists [2][]Rule
+	u := unpacker{rest: []byte(text), selectors: selectors}
 	for d := range lists {
 		if n := u.uint(); n > 0 {
-			lists[d] = make([]model.Rule, n)
+			lists[d] = make([]Rule, n)
 		}
 		for i := range lists[d] {
 			u.rule(&lists[d][i])
@@ -31,9 +24,9 @@ func (r packedRules) lists() [2][]model.Rule {
 
 // unpacker reads the text that packer wrote, in the same order.
 type unpacker struct {
-	rest       []byte
-	last, next *selector.Selector   // that was mentioned, and that is mentioned next
-	selectors  []*selector.Selector // those after next
+	rest      []byte
+	last      *selector.Selector   // that was mentioned
+	selectors []*selector.Selector // that are mentioned next
 }
 
 func (u *unpacker) uint() uint64 {
@@ -59,16 +52,16 @@ func (u *unpacker) byte() byte {
 func (u *unpacker) string() string { return string(u.bytes(int(u.uint()))) }
 
 func (u *unpacker) selector() *selector.Selector {
-	u.last, u.next = u.next, nil
+	u.last = nil
 	if len(u.selectors) > 0 {
-		u.next, u.selectors = u.selectors[0], u.selectors[1:]
+		u.last, u.selectors = u.selectors[0], u.selectors[1:]
 	}
 	return u.last
 }
 
-func (u *unpacker) rule(r *model.Rule) {
+func (u *unpacker) rule(r *Rule) {
 	has := u.uint()
-	r.Action, r.Index = model.Action(u.byte()), int(u.uint())
+	r.Action, r.Index = Action(u.byte()), int(u.uint())
 	if has&hasIPVersion != 0 {
 		r.IPVersion = u.byte()
 	}
@@ -98,15 +91,15 @@ func (u *unpacker) rule(r *model.Rule) {
 	}
 }
 
-func (u *unpacker) icmp() *model.ICMPMatch {
-	m := &model.ICMPMatch{Type: u.byte()}
+func (u *unpacker) icmp() *ICMPMatch {
+	m := &ICMPMatch{Type: u.byte()}
 	if u.byte() != 0 {
 		m.Code = new(u.byte())
 	}
 	return m
 }
 
-func (u *unpacker) entity(e *model.Entity) {
+func (u *unpacker) entity(e *Entity) {
 	has := u.uint()
 	if has&hasSelector != 0 {
 		e.Selector = u.selector()
@@ -139,7 +132,7 @@ func (u *unpacker) entity(e *model.Entity) {
 		e.NotNamedPorts = u.names()
 	}
 	if has&hasService != 0 {
-		e.Service = &model.ServiceKey{Namespace: u.string(), Name: u.string()}
+		e.Service = &ServiceKey{Namespace: u.string(), Name: u.string()}
 	}
 }
 
@@ -153,10 +146,10 @@ func (u *unpacker) nets() []netip.Prefix {
 	return nets
 }
 
-func (u *unpacker) ports() []model.PortRange {
-	ports := make([]model.PortRange, u.uint())
+func (u *unpacker) ports() []PortRange {
+	ports := make([]PortRange, u.uint())
 	for i := range ports {
-		ports[i] = model.PortRange{Lo: uint16(u.uint()), Hi: uint16(u.uint())}
+		ports[i] = PortRange{Lo: uint16(u.uint()), Hi: uint16(u.uint())}
 	}
 	return ports
 }
