@@ -72,10 +72,12 @@ type ledger struct {
 
 	attempts  int            // so far
 	attempted map[string]int // by namespace of an entry: the number of its last attempt
+
+	denied map[string]time.Time // by namespace of an entry: when to try again where events are forbidden
 }
 
 func newLedger(node string) *ledger {
-	return &ledger{node: node, nodes: assumedNodes, entries: map[subject]*entry{}, attempted: map[string]int{}}
+	return &ledger{node: node, nodes: assumedNodes, entries: map[subject]*entry{}, attempted: map[string]int{}, denied: map[string]time.Time{}}
 }
 
 // report replaces the messages to send, of at most maxSubjects. nodes is the number of nodes in the cluster; 0: not known.
@@ -118,6 +120,7 @@ func (l *ledger) report(messages map[subject]message, nodes int, now time.Time) 
 		namespaces[s.namespace] = true
 	}
 	maps.DeleteFunc(l.attempted, func(namespace string, _ int) bool { return !namespaces[namespace] })
+	maps.DeleteFunc(l.denied, func(_ string, until time.Time) bool { return !until.After(now) })
 }
 
 // forgetOne makes room: of the subjects without problems, the one that was reported longest ago.
@@ -165,7 +168,7 @@ func (l *ledger) before(a, b subject) bool {
 
 // due is when the entry's message may be reported, or has to be looked at again: now or later.
 func (l *ledger) due(s subject, e *entry, now time.Time) time.Time {
-	at := latest(e.rate.next(subjectRate, now), e.retry)
+	at := latest(latest(e.rate.next(subjectRate, now), e.retry), l.denied[s.namespace])
 	reported := e.sent == e.message && !e.sentAt.IsZero()
 	if s.local {
 		if reported {
@@ -203,6 +206,10 @@ func (l *ledger) failed(s subject, now time.Time) {
 	e.wait = min(max(2*e.wait, firstRetry), lastRetry)
 	e.retry = now.Add(e.wait)
 }
+
+// forbid notes that events are forbidden in the subject's namespace, and when to try again there. Who may write quotas or roles in a namespace
+// can do that, so nothing follows for others.
+func (l *ledger) forbid(s subject, until time.Time) { l.denied[s.namespace] = until }
 
 // attempt counts an attempt, successful or not.
 func (l *ledger) attempt(s subject) {

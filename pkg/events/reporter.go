@@ -48,7 +48,6 @@ type Reporter struct {
 	always []Item // beside what is reported
 
 	rest    time.Time         // before which no list is read
-	denied  time.Time         // when to try a forbidden request again
 	failing map[string]string // the last attempt at what failed, and how
 
 	mu     sync.Mutex     // guards the fields below
@@ -121,10 +120,8 @@ func (r *Reporter) step(ctx context.Context) time.Time {
 	now := time.Now()
 	waits := r.drain(now)
 	about, due, ok := r.ledger.next(now)
-	if ok {
-		if due = latest(due, r.denied); !due.After(now) {
-			r.report(ctx, about, now)
-		}
+	if ok && !due.After(now) {
+		r.report(ctx, about, now)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,7 +177,7 @@ func (r *Reporter) report(ctx context.Context, about subject, now time.Time) {
 	case res.identity == nil && res.event == nil, res.exists:
 		r.ledger.done(about, now)
 	case apierrors.IsForbidden(res.event):
-		r.denied = now.Add(deniedFor + upTo(deniedFor))
+		r.ledger.forbid(about, now.Add(deniedFor+upTo(deniedFor)))
 		fallthrough
 	default:
 		r.ledger.failed(about, now)

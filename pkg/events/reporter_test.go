@@ -51,6 +51,7 @@ func newServer(t *testing.T) *server {
 	return &server{t: t, client: dynamicfake.NewSimpleDynamicClient(types), metadata: metadatafake.NewSimpleMetadataClient(scheme,
 		object("networking.k8s.io/v1", "NetworkPolicy", "shop", "db"),
 		object("networking.k8s.io/v1", "NetworkPolicy", "shop", "web"),
+		object("networking.k8s.io/v1", "NetworkPolicy", "evil", "p"),
 		object("v1", "Pod", "shop", "web"),
 		object("v1", "Node", "", "a"),
 		object("projectcalico.org/v3", "FelixConfiguration", "", "default"),
@@ -324,6 +325,33 @@ func TestWhatIsForbiddenIsLoggedOnceAndLeftAlone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A tenant can forbid events in its namespaces, by a ResourceQuota of none for example.
+func TestANamespaceWithoutRoomForEventsConcernsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.fail("create", "events", func(a clienttesting.Action) error {
+			if a.GetNamespace() != "evil" {
+				return nil
+			}
+			return apierrors.NewForbidden(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, "", errors.New("exceeded quota: none"))
+		})
+		r := s.start("a")
+		defer r.stop()
+		evil := problem("p", validate.Rejected, "", "wrong")
+		evil.Problem.Ref.Namespace = "evil"
+		r.Report(slices.Values([]Item{evil}), 1)
+		after(5 * time.Minute)
+		if n := s.calls("create events"); n != 1 {
+			t.Fatalf("%d attempts in the tenant's namespace, want 1", n)
+		}
+		r.Report(slices.Values([]Item{evil, rejected}), 1)
+		after(5 * time.Minute)
+		if n := len(s.events()); n != 1 {
+			t.Errorf("%d events about an object of another namespace, want 1", n)
+		}
+	})
 }
 
 func TestWithoutLeaveToReadObjectsEventsLackTheirUID(t *testing.T) {
