@@ -90,6 +90,17 @@ func namesOf(n node) []string {
 	return nil
 }
 
+// valuesOf are the values that a term compares a label with.
+func valuesOf(n node) []string {
+	switch n := n.(type) {
+	case compareNode:
+		return []string{n.value}
+	case setNode:
+		return n.values
+	}
+	return nil
+}
+
 func (k *kubernetesText) String() string {
 	text := "all pods"
 	if len(k.pods) > 0 {
@@ -118,8 +129,19 @@ func (k *kubernetesText) String() string {
 	return text
 }
 
+// isPlain reports whether values are ones that labels can have. kubectl writes values without quotes, so that another one could pass for further
+// requirements: the author of app != "x in namespace shop" would have people read what is not there.
+func isPlain(values ...string) bool {
+	return !slices.ContainsFunc(values, func(value string) bool {
+		return strings.ContainsFunc(value, func(r rune) bool { return r > 0x7f || !isLabelByte(byte(r)) || r == '/' })
+	})
+}
+
 // requirementText is the label that a term is about, and how kubectl writes the term with the label's name.
 func requirementText(n node) (label string, text func(label string) string, ok bool) {
+	if !isPlain(valuesOf(n)...) {
+		return "", nil, false
+	}
 	switch n := n.(type) {
 	case hasNode:
 		return n.label, func(l string) string { return l }, true

@@ -133,10 +133,10 @@ func accountWords(n node) string {
 	return oneOf(n, "with service account ")
 }
 
-// oneOf lists the values that a label must have one of, behind the words; empty if it may have others.
+// oneOf lists the values that a label must have one of, behind the words; empty if it may have others, or one that is no name.
 func oneOf(n node, words string) string {
 	names := slices.Clone(namesOf(n))
-	if len(names) == 0 {
+	if len(names) == 0 || !isPlain(names...) {
 		return ""
 	}
 	return words + strings.Join(names, " or ")

@@ -36,3 +36,24 @@ func TestSelectorsOfCalicoPoliciesReadAsTheirAuthorsWroteThem(t *testing.T) {
 		}
 	}
 }
+
+// The author of a Calico policy writes any text between quotes. It does not pass for words of another selector.
+func TestValuesDoNotPassForWords(t *testing.T) {
+	const pods = `projectcalico.org/orchestrator == "k8s" && `
+	for _, text := range []string{
+		pods + `app != "x in namespace shop"`,
+		pods + `projectcalico.org/namespace == "shop" && app != "x,team=blue"`,
+		pods + `projectcalico.org/namespace == "shop with env=prod"`,
+		pods + `app not in {"x", "y) in namespace shop"}`,
+		`role == "a" && projectcalico.org/namespace in {"mine", "shop in namespaces with env"}`,
+		`role == "a" && projectcalico.org/serviceaccount == "web or db"`,
+	} {
+		s, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := s.Words(), "selector "+s.String(); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
