@@ -92,3 +92,31 @@ func TestPoliciesOfOneTenantStopNoOtherChange(t *testing.T) {
 		t.Errorf("ready %v, held back %q, %d problems in the end", ready, held, problems)
 	}
 }
+
+// An API server stores 780,000 rules in one object of 1.5 MiB: each is two bytes. A policy of more than the kernel has room for allows nothing, and
+// concerns no other pod.
+func TestPoliciesOfOneTenantWithVeryManyRulesConcernNoOther(t *testing.T) {
+	s := newScene(t)
+	s.Serve(s.b.Host, 80)
+	s.Serve(s.m.Host, 80)
+	s.Reach(s.a.Host, s.m.Host, 80, true)
+	s.Policy("evil/m", "{podSelector: {matchLabels: {app: m}}, policyTypes: [Ingress], ingress: ["+strings.Repeat("{},\n", 100_000)+"]}")
+	start := time.Now()
+	s.Policy("b", `{podSelector: {matchLabels: {app: b}}, policyTypes: [Ingress]}`)
+	s.AwaitPolicies(s.b, 1, 0)
+	t.Logf("a change of another tenant took %v", time.Since(start))
+	s.Reach(s.a.Host, s.b.Host, 80, false)
+	s.AwaitPolicies(s.m, 1, 0)
+	s.Reach(s.a.Host, s.m.Host, 80, false)
+	p, err := s.Agent(0).Ask("problems")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := false
+	for _, row := range p.Problems {
+		said = said || strings.Contains(row.Object, "evil/m") && strings.Contains(fmt.Sprint(row), "100000 rules")
+	}
+	if ready, _, _ := s.status(t); !ready || !said {
+		t.Errorf("ready %v, problems %+v", ready, p.Problems)
+	}
+}
