@@ -61,8 +61,8 @@ func changes(c *core, pods int) []step {
 		timed("explain, two remote pods", 10, func(i int) { explainOne(c, pods/2+i, pods/3) }),
 		timed("of that, while nothing is enforced", 10, func(i int) { c.graph.Around([]model.EndpointID{pod(pods/2+i, nil).ID, pod(pods/3, nil).ID}, nil) }),
 		timed("lint, the whole cluster", 1, func(int) {
-			objects, _ := c.graph.Sample()
-			lint.Check(objects)
+			part, _ := c.graph.Sample()
+			lint.Check(part.Objects())
 		}),
 		timed("of that, while nothing is enforced", 3, func(int) { c.graph.Sample() }),
 	}
@@ -75,7 +75,7 @@ func explainOne(c *core, from, to int) {
 	}
 	q, err := explain.Resolve(c.graph, r)
 	if err == nil {
-		_, err = explain.NewState(c.graph.Around(q.Ends())).Answer(q)
+		_, err = explain.NewState(c.graph.Around(q.Ends()).Objects()).Answer(q)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)

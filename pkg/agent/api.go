@@ -280,17 +280,17 @@ func (a *API) policies(r *http.Request) (answer inspect.Answer, err error) {
 // cluster.
 func (a *API) order(r *http.Request) (answer inspect.Answer, err error) {
 	var pod model.EndpointID
-	var updates []model.Update
+	var part *calc.Part
 	var unknown error
 	err = a.Loop.Query(r.Context(), func(v View) {
 		if pod, unknown = explain.FindPod(v.Graph, r.FormValue("endpoint"), r.FormValue("namespace")); unknown == nil {
-			updates = v.Graph.Around([]model.EndpointID{pod}, nil)
+			part = v.Graph.Around([]model.EndpointID{pod}, nil)
 		}
 	})
 	if err = errors.Join(err, unknown); err != nil {
 		return answer, err
 	}
-	answer.Order, err = explain.NewState(updates).Order(pod)
+	answer.Order, err = explain.NewState(part.Objects()).Order(pod)
 	return answer, err
 }
 
@@ -335,20 +335,20 @@ func (a *API) explain(r *http.Request) (inspect.Answer, error) {
 		return inspect.Answer{}, fmt.Errorf("explain: the request cannot be read: %w", err)
 	}
 	var question *explain.Question
-	var updates []model.Update
+	var part *calc.Part
 	var differs []string
 	var unknown error
 	err := a.Loop.Query(r.Context(), func(v View) {
 		request.Rules, request.NodeAddrs = nodeRules(a.Node, v.Settings.Config()), a.Plane.NodeAddrs()
 		if question, unknown = explain.Resolve(v.Graph, request); unknown == nil {
 			pods, addrs := question.Ends()
-			updates, differs = v.Graph.Around(pods, addrs), append(notEnforced(v.states, pods, addrs), notYet(v.Graph.AwaitedPods(), pods)...)
+			part, differs = v.Graph.Around(pods, addrs), append(notEnforced(v.states, pods, addrs), notYet(v.Graph.AwaitedPods(), pods)...)
 		}
 	})
 	if err = errors.Join(err, unknown); err != nil {
 		return inspect.Answer{}, err
 	}
-	explanation, err := explain.NewState(updates).Answer(question)
+	explanation, err := explain.NewState(part.Objects()).Answer(question)
 	if err != nil {
 		return inspect.Answer{}, err
 	}

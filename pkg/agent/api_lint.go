@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/inspect/rows"
 	"github.com/margay-project/margay/pkg/lint"
@@ -15,12 +16,12 @@ import (
 
 // lint works on a copy, as explain does.
 func (a *API) lint(r *http.Request) (inspect.Answer, error) {
-	var updates []model.Update
+	var part *calc.Part
 	var leftOut []model.PolicyKey
-	if err := a.Loop.Query(r.Context(), func(v View) { updates, leftOut = v.Graph.Sample() }); err != nil {
+	if err := a.Loop.Query(r.Context(), func(v View) { part, leftOut = v.Graph.Sample() }); err != nil {
 		return inspect.Answer{}, err
 	}
-	return inspect.Answer{Problems: append(lintRows(lint.Check(updates)), unlinted(leftOut)...)}, nil
+	return inspect.Answer{Problems: append(lintRows(lint.Check(part.Objects())), unlinted(leftOut)...)}, nil
 }
 
 // unlinted says of each namespace with policies that an agent does not check, or of cluster-wide ones.

@@ -65,19 +65,33 @@ func lookAgain[K comparable](list map[K]*arrived, key K) {
 }
 
 // policyRules returns the rules of a policy by direction. They must not be changed.
-func (d *dirty) policyRules(p *policy) [2][]model.Rule {
-	if now := d.policies[p]; now != nil {
-		return now.rules()
-	}
-	return p.source.lists()
-}
+func (d *dirty) policyRules(p *policy) [2][]model.Rule { return listsOf(d.policySource(p)) }
 
 // profileRules does so for a profile.
-func (d *dirty) profileRules(p *profile) [2][]model.Rule {
-	if now := d.profiles[p.name]; now != nil {
-		return now.rules()
+func (d *dirty) profileRules(p *profile) [2][]model.Rule { return listsOf(d.profileSource(p)) }
+
+// policySource returns the rules of a policy: packed, or by direction as they have arrived.
+func (d *dirty) policySource(p *policy) (packedRules, [2][]model.Rule) {
+	if now := d.policies[p]; now != nil {
+		return packedRules{}, now.rules()
 	}
-	return p.source.unboxed().lists()
+	return p.source, [2][]model.Rule{}
+}
+
+// profileSource does so for a profile.
+func (d *dirty) profileSource(p *profile) (packedRules, [2][]model.Rule) {
+	if now := d.profiles[p.name]; now != nil {
+		return packedRules{}, now.rules()
+	}
+	return p.source.unboxed(), [2][]model.Rule{}
+}
+
+// listsOf returns rules by direction, whether they are packed or have arrived.
+func listsOf(source packedRules, arrived [2][]model.Rule) [2][]model.Rule {
+	if source.text != nil {
+		return source.lists()
+	}
+	return arrived
 }
 
 func (d *dirty) reset() {

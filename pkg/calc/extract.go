@@ -11,13 +11,12 @@ import (
 )
 
 // The functions below return parts of the datastore, as of the last Flush, for questions that this node does
-// not calculate: how pods of other nodes are judged, or whether policy makes sense for all of them. Objects are in no
-// order and may be shared; the lists are the caller's.
+// not calculate: how pods of other nodes are judged, or whether policy makes sense for all of them.
 
 // Around returns the objects that decide how packets between the endpoints and addresses are judged, with everything
 // else that has these addresses: a graph of these objects gives the same results for these addresses as a graph of the
-// whole datastore. It looks at every endpoint and policy once.
-func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Update {
+// whole datastore. It looks at every endpoint and policy once, and at no rule.
+func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) *Part {
 	e := newExtract(g)
 	addrs = slices.Clone(addrs)
 	for _, id := range ids {
@@ -43,9 +42,8 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 	}
 	for name := range e.profiles {
 		if p := g.profiles.Get(name); p != nil {
-			rules := g.dirty.profileRules(p)
-			e.names(rules[model.Ingress])
-			e.names(rules[model.Egress])
+			source, arrived := g.dirty.profileSource(p)
+			e.names(source, arrived)
 		}
 	}
 	for id, ns := range g.networkSets {
@@ -69,7 +67,7 @@ const mostSampled = 4 << 20
 
 // Sample returns the objects of the datastore, but of endpoints that no policy tells apart only one. It looks at every
 // endpoint and policy once. leftOut are the policies with the most rules, if a tenant has made so many that others would wait for them.
-func (g *Graph) Sample() (objects []model.Update, leftOut []model.PolicyKey) {
+func (g *Graph) Sample() (part *Part, leftOut []model.PolicyKey) {
 	e := newExtract(g)
 	policies, leftOut := sampled(&g.policies, mostSampled)
 	for _, p := range policies {
@@ -123,10 +121,10 @@ func sampled(all *keyset.Set[model.PolicyKey, policy], most int) (some []*policy
 	return some, nil
 }
 
-// extract collects updates.
+// extract collects a Part.
 type extract struct {
 	graph      *Graph
-	updates    []model.Update
+	part       Part
 	ids        map[model.EndpointID]bool
 	groups     map[*group]bool // of endpoints
 	profiles   map[string]bool // named so far
@@ -144,7 +142,7 @@ func (e *extract) endpoint(id model.EndpointID, ep *endpoint) {
 	}
 	e.ids[id] = true
 	value, _ := e.graph.FindEndpoint(id)
-	e.updates = append(e.updates, model.EndpointUpdate{ID: id, Endpoint: value})
+	e.part.add(model.EndpointUpdate{ID: id, Endpoint: value})
 	e.name(ep.Group())
 }
 
@@ -156,54 +154,64 @@ func (e *extract) name(gr *group) {
 
 func (e *extract) networkSet(id model.NetworkSetID, ns *networkSet) {
 	value := ns.Group().Identity()
-	e.updates = append(e.updates, model.NetworkSetUpdate{
+	e.part.add(model.NetworkSetUpdate{
 		ID: id, Set: &model.NetworkSet{Nets: ns.counts(), Labels: value.Labels, Profiles: value.Parents, LeftOut: ns.isLeftOut()},
 	})
 	e.name(ns.Group())
 }
 
 func (e *extract) policy(key model.PolicyKey, p *policy) {
-	value := p.value(e.graph.dirty.policyRules(p))
-	e.updates = append(e.updates, model.PolicyUpdate{Key: key, Policy: value})
-	e.names(value.Ingress)
-	e.names(value.Egress)
+	source, arrived := e.graph.dirty.policySource(p)
+	value := p.value(arrived)
+	e.part.add(model.PolicyUpdate{Key: key, Policy: value})
+	e.part.later(source, &value.Ingress, &value.Egress)
+	e.names(source, arrived)
 }
 
-// names notes whether the rules refer to ports by name.
-func (e *extract) names(rules []model.Rule) {
+// names notes whether rules refer to ports by name, of which those that have arrived are not packed yet.
+func (e *extract) names(source packedRules, arrived [2][]model.Rule) {
+	e.namedPorts = e.namedPorts || source.namesPorts() || slices.ContainsFunc(arrived[:], namePorts)
+}
+
+// namePorts reports whether a rule refers to ports by name.
+func namePorts(rules []model.Rule) bool {
 	for i := range rules {
 		for _, side := range []*model.Entity{&rules[i].Source, &rules[i].Destination} {
-			e.namedPorts = e.namedPorts || len(side.NamedPorts)+len(side.NotNamedPorts) > 0
+			if len(side.NamedPorts)+len(side.NotNamedPorts) > 0 {
+				return true
+			}
 		}
 	}
+	return false
 }
 
 // rest adds the profiles that were named, and the objects that every extract contains (tiers, nodes, Services,
 // EndpointSlices), and returns the whole extract.
-func (e *extract) rest() []model.Update {
+func (e *extract) rest() *Part {
 	g := e.graph
 	for name := range e.profiles {
 		if p := g.profiles.Get(name); p != nil {
-			rules := g.dirty.profileRules(p)
-			value := &model.Profile{Labels: g.sets.selected.labels.ParentLabels(name), Ingress: rules[model.Ingress], Egress: rules[model.Egress]}
-			e.updates = append(e.updates, model.ProfileUpdate{Name: name, Profile: value})
+			source, arrived := g.dirty.profileSource(p)
+			value := &model.Profile{Labels: g.sets.selected.labels.ParentLabels(name), Ingress: arrived[model.Ingress], Egress: arrived[model.Egress]}
+			e.part.add(model.ProfileUpdate{Name: name, Profile: value})
+			e.part.later(source, &value.Ingress, &value.Egress)
 		}
 	}
 	for name, t := range g.tiers {
-		e.updates = append(e.updates, model.TierUpdate{Name: name, Tier: &t})
+		e.part.add(model.TierUpdate{Name: name, Tier: &t})
 	}
 	for name, n := range g.sets.nodes.nodes {
-		e.updates = append(e.updates, model.NodeUpdate{Name: name, Node: n})
+		e.part.add(model.NodeUpdate{Name: name, Node: n})
 	}
 	for key, s := range g.services {
-		e.updates = append(e.updates, model.ServiceUpdate{Key: key, Service: s})
+		e.part.add(model.ServiceUpdate{Key: key, Service: s})
 	}
 	for id, s := range g.sets.services.backends.slices {
 		value := s.EndpointSlice
 		if s.crowded {
 			value = &model.EndpointSlice{Service: value.Service, Addrs: value.Addrs, Ports: value.Ports, LeftOut: true}
 		}
-		e.updates = append(e.updates, model.EndpointSliceUpdate{ID: id, Slice: value})
+		e.part.add(model.EndpointSliceUpdate{ID: id, Slice: value})
 	}
-	return e.updates
+	return &e.part
 }

@@ -57,7 +57,7 @@ func TestAroundSaysWhatTheWholeSays(t *testing.T) {
 		w := drawWorld(t, g)
 		ids := []model.EndpointID{drawEndpoint(t).ID, drawEndpoint(t).ID}[:rapid.IntRange(0, 2).Draw(t, "named")]
 		addrs := []netip.Addr{drawAddr().Draw(t, "addr")}
-		whole, part := everywhere(owned(g, w)), everywhere(g.Around(ids, addrs))
+		whole, part := everywhere(owned(g, w)), everywhere(g.Around(ids, addrs).Objects())
 		concerned := map[model.EndpointID]bool{}
 		for _, id := range ids {
 			ep, found := whole.FindEndpoint(id)
@@ -221,7 +221,7 @@ func TestAPartLeavesOutWhatTheWholeLeavesOut(t *testing.T) {
 	flushed(t, g, dp, pod("shop/a", "10.0.0.1"), toService(model.Deny, "evil/s"), deny, model.InSync{},
 		backendsOf("evil/s", "s", 20, 3, 2), found("evil", "n", "yes", 3, 1))
 	for _, addr := range []string{"20.0.0.1", "20.77.0.1", "100.77.0.1"} {
-		part := everywhere(g.Around([]model.EndpointID{id("shop/a")}, addrs(addr)))
+		part := everywhere(g.Around([]model.EndpointID{id("shop/a")}, addrs(addr)).Objects())
 		for _, d := range []model.Direction{model.Ingress, model.Egress} {
 			want, got := rulesOf(t, g, "shop/a", d), rulesOf(t, part, "shop/a", d)
 			if fmt.Sprint(want) != fmt.Sprint(got) {
@@ -242,15 +242,15 @@ func TestAPartHasTheNumbersOfPortsThatRulesExclude(t *testing.T) {
 	g, dp := New(thisNode), newDataplane()
 	flushed(t, g, dp, pod("shop/a", "10.0.0.1", port("web", model.ProtoTCP, 80)), pod("shop/b", "10.0.0.2", port("web", model.ProtoTCP, 8080)), model.InSync{},
 		policyOf("not-web", "all()", model.Rule{Action: model.Allow, Protocol: tcp(), Destination: model.Entity{Selector: all, NotNamedPorts: []string{"web"}}}))
-	part := everywhere(g.Around([]model.EndpointID{id("shop/a")}, addrs("192.0.2.1")))
+	part := everywhere(g.Around([]model.EndpointID{id("shop/a")}, addrs("192.0.2.1")).Objects())
 	if want, got := rulesOf(t, g, "shop/a", model.Ingress), rulesOf(t, part, "shop/a", model.Ingress); fmt.Sprint(want) != fmt.Sprint(got) {
 		t.Errorf("rules of the part %q, want %q", got, want)
 	}
 }
 
 func sampleOf(g *Graph) []model.Update {
-	objects, _ := g.Sample()
-	return objects
+	part, _ := g.Sample()
+	return part.Objects()
 }
 
 // The agent's loop waits for a sample. A tenant's policies with very many rules are left out, and those of others are not.
@@ -271,11 +271,11 @@ func TestASampleLeavesOutWhatTakesLong(t *testing.T) {
 	}
 	g.Apply([]model.Update{model.InSync{}})
 	g.Flush()
-	objects, leftOut := g.Sample()
+	part, leftOut := g.Sample()
 	size := func(namespace string) int { return g.policies.Get(policy(namespace, 0, nil).Key).source.size() }
 	fits := (mostSampled - many*size("shop")) / size("evil")
 	has := map[string]int{}
-	for _, u := range objects {
+	for _, u := range part.Objects() {
 		if p, ok := u.(model.PolicyUpdate); ok {
 			has[p.Key.Namespace]++
 		}

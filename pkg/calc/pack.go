@@ -24,6 +24,9 @@ func (r packedRules) size() int {
 	return len(r.text.text)
 }
 
+// namesPorts reports whether a rule refers to ports by name.
+func (r packedRules) namesPorts() bool { return r.text != nil && r.text.namesPorts }
+
 // boxed is a pointer to rules; nil: none.
 func boxed(r packedRules) *packedRules {
 	if r.text == nil {
@@ -42,8 +45,9 @@ func (r *packedRules) unboxed() packedRules {
 
 // ruleText is a text that packed rules share.
 type ruleText struct {
-	text  string
-	users int
+	text       string
+	users      int32
+	namesPorts bool // a rule refers to ports by name
 }
 
 // ruleTexts has the texts of all packed rules.
@@ -56,11 +60,11 @@ func newRuleTexts() ruleTexts {
 	return ruleTexts{Set: keyset.New(func(t *ruleText) string { return t.text })}
 }
 
-// hold returns a text for one more user.
-func (s *ruleTexts) hold(text string) *ruleText {
+// hold returns a text for one more user, given what is known of it.
+func (s *ruleTexts) hold(text string, namesPorts bool) *ruleText {
 	t := s.Get(text)
 	if t == nil {
-		t = &ruleText{text: text}
+		t = &ruleText{text: text, namesPorts: namesPorts}
 		s.Put(t)
 	}
 	t.users++
@@ -84,7 +88,7 @@ func pack(rules [2][]model.Rule, intern func(*selector.Selector) *selector.Selec
 	}
 	const most = 1 << 20 // of scratch
 	text, selectors := model.PackRules(texts.scratch[:0], rules, intern)
-	packed := packedRules{text: texts.hold(string(text))}
+	packed := packedRules{text: texts.hold(string(text), slices.ContainsFunc(rules[:], namePorts))}
 	if cap(text) <= most {
 		texts.scratch = text
 	}

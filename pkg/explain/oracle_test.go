@@ -119,7 +119,7 @@ func TestPartOfTheDatastoreExplainsAsTheWholeDoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := explain.NewState(graph.Around(ends, []netip.Addr{pkt.Src, pkt.Dst})).Packet(pkt)
+			got, err := explain.NewState(graph.Around(ends, []netip.Addr{pkt.Src, pkt.Dst}).Objects()).Packet(pkt)
 			if err != nil {
 				t.Fatal(err)
 			}
