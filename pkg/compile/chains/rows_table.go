@@ -75,13 +75,7 @@ func newTableRows(t *table.Table, family uint8, e *effects, pro *profiles) *tabl
 }
 
 // of uses the sets of the class, not the table's row for its number: that may be the row of an earlier class with the number.
-func (r *tableRows) of(c classes.Class) uint16 {
-	row, ok := r.t.Row(c)
-	if !ok {
-		return 0 // which denies
-	}
-	return row
-}
+func (r *tableRows) of(c classes.Class) uint16 { return r.t.JudgedBy(c) }
 
 // cell returns the effect of one column of a base.
 func (r *tableRows) cell(base, col int) target {

@@ -18,6 +18,9 @@ type Options struct {
 	Budget Budget       // limits on the resources that endpoints share; zero: no limits
 	// Confirm keeps what a Plan replaces until the next Update, so that Withhold can go back to it.
 	Confirm bool
+	// StandIns lets a table judge a new class by the row of another one, where that is no wider, until it can be made again. Only for dataplanes
+	// whose tables no later agent goes on with: it would not see that the row is not the class's own.
+	StandIns bool
 }
 
 // Compiler keeps the desired state of all local endpoints and sets, and what the kernel has of it, and turns the
@@ -55,6 +58,7 @@ func New(o Options, from *Snapshot) *Compiler {
 		crowd:    newCrowd(o.Budget),
 	}
 	c.programs = newPrograms(o.Limits, all, c.sets, c.rules)
+	c.programs.standIns = o.StandIns
 	c.policies = newPolicies(c.sets, c.rules, c.programs, c.ledger, c.pace)
 	c.endpoints = newEndpoints(c.addrs, c.policies, c.failures)
 	c.assigned = newAssignment(c.endpoints, c.sets, c.policies, c.ledger, c.failures)

@@ -24,13 +24,13 @@ type planner struct {
 	grown   map[*program]bool
 	fresh   map[*program]bool
 	retired []*program
-	again   map[string]int // steps of tables that are made again, by account
-	hidden  []uint32       // sets that were opened for programs which are refused: see crowd
+	remaking
+	hidden []uint32 // sets that were opened for programs which are refused: see crowd
 }
 
 // plan returns the writes that bring the kernel to the present state. changed: it has changed since the last plan.
 func (c *Compiler) plan(changed bool) Plan {
-	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}, again: map[string]int{}}
+	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}, remaking: remaking{again: map[string]int{}}}
 	p.toOpen, p.toClose = c.pace.next(changed, c.sets.toClean())
 	if !p.makeRoom() {
 		p.toOpen = 0
@@ -148,7 +148,7 @@ func (p *planner) build(prog *program) bool {
 }
 
 // addRows gives the program's table rows for the classes. If the table cannot give one of them a row, another table
-// replaces it. If that cannot be made either, the table denies packets of the classes without a row.
+// replaces it, perhaps in a later plan. If that cannot be made either, the table denies packets of the classes without a row.
 func (p *planner) addRows(prog *program, classes []classes.Class) {
 	t := prog.table
 	if len(classes) == 0 || t.Interpreted() && !prog.foreign {
@@ -167,7 +167,7 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 			continue
 		}
 		if prog.later || !p.mayReplace(prog) {
-			p.Rows = append(p.Rows, RowChange{t.ID, class.ID, 0})
+			p.Rows = append(p.Rows, RowChange{t.ID, class.ID, p.rowUntilThen(p, prog, class)})
 			prog.later = true
 			continue
 		}
@@ -192,38 +192,6 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 	if p.fresh[prog] { // it is published with them
 		p.Rows = p.Rows[:first]
 	}
-}
-
-// MaxAgain bounds the steps of the tables of one namespace that one plan makes again, in some 60 ms, because an address has come to be in
-// another combination of their sets; but one is made in any case. The others deny that combination until a later plan makes them: a tenant may
-// have hundreds of tables that take 100 ms each, and changes of others come between the plans.
-const MaxAgain = 1 << 24
-
-// mayReplace reports whether a table of the program may be made again in this plan, and counts it. One of several namespaces needs room in one
-// of them.
-func (p *planner) mayReplace(prog *program) bool {
-	if p.c.pace.first() || prog.table == nil {
-		return true
-	}
-	most, steps := cmp.Or(p.c.programs.limits.Again, MaxAgain), prog.table.Steps()
-	accounts := p.c.ledger.accountsOf(prog)
-	if len(accounts) > 0 && !slices.ContainsFunc(accounts, func(of string) bool { return p.again[of] == 0 || p.again[of]+steps <= most }) {
-		return false
-	}
-	for _, of := range accounts {
-		p.again[of] += max(steps, 1)
-	}
-	return true
-}
-
-// replaceLate makes a table again that an earlier plan has left without some rows.
-func (p *planner) replaceLate(prog *program) {
-	if p.replace(prog) {
-		return
-	}
-	prog.later, prog.limited = false, true
-	p.c.assigned.limitReached(prog)
-	p.addRows(prog, p.created)
 }
 
 // replace builds another table of the same policy. False: a limit forbids it, and nothing has changed.

@@ -24,6 +24,7 @@ type programs struct {
 	lost      []table.ID  // in the kernel at the start, but unknown: to be dropped by the first plan
 	mostClass uint32      // see highest
 	rows      []RowChange // space for rows of new classes; see keepRows
+	standIns  bool        // see Options
 }
 
 func newPrograms(limits table.Limits, c *classes.Classes, sets *setNumbers, rules *ruleNumbers) *programs {

@@ -27,7 +27,7 @@ func (b *builder) number(known classes.List) bool {
 	var key, last []byte
 	lastKind := int32(0)
 	for page := range known.Pages() {
-		if b.t.isApart(page.First, page.Last) { // as most classes of others are
+		if isApart(b.t.refers, page.First, page.Last) { // as most classes of others are
 			for i := range page.Classes {
 				b.kindApart(&page.Classes[i])
 			}
@@ -77,7 +77,7 @@ func (b *builder) kindApart(c *classes.Class) int32 {
 func (b *builder) fillRows(known classes.List) bool {
 	at := 0
 	for page := range known.Pages() {
-		apart := b.t.isApart(page.First, page.Last)
+		apart := isApart(b.t.refers, page.First, page.Last)
 		for i := range page.Classes {
 			c := &page.Classes[i]
 			kind := b.apart[c.Family] - 1

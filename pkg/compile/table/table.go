@@ -17,8 +17,8 @@ import (
 const cellsPerBlock = len(bpf.CellBlock{}.Cell)
 
 // Table is one compiled policy: a Program and, unless Slot has SLOT_INTERPRET, its decision table for the classes known
-// when it was built. Its exported slices are the kernel's arrays, one element a value. Only SetRow and Enlarge
-// change a Table, and only its Rows.
+// when it was built. Its exported slices are the kernel's arrays, one element a value. Only SetRow, Enlarge and StandIn
+// change a Table, and of these slices only Rows.
 type Table struct {
 	ID        ID // given by the compiler
 	Direction model.Direction
@@ -32,11 +32,17 @@ type Table struct {
 	Cells    []bpf.CellBlock
 	Outcomes []bpf.Outcome
 
-	refers    []uint32         // set numbers in Program, ascending
-	kinds     map[string]int32 // the properties of a class that the table distinguishes -> number
+	refers []uint32 // set numbers in Program, ascending
+	byKind
+	allows []uint32 // by block of cells: which of them allow
+	seen   seen
+}
+
+// byKind has the rows by the properties of a class that the table distinguishes.
+type byKind struct {
+	kinds     map[string]int32 // numbers of properties
 	rowOfKind []uint16
-	allows    []uint32 // by block of cells: which of them allow
-	seen      seen
+	standIns  map[string]uint16 // rows by which properties are judged that it has none for; nil: no such
 }
 
 // seen are entries of the match table.
@@ -61,6 +67,23 @@ func (t *Table) Row(c classes.Class) (row uint16, ok bool) {
 		return 0, false
 	}
 	return t.rowOfKind[kind], true
+}
+
+// StandIn has JudgedBy give a class the row of another one until the table is built again. The table must have none for it, and that row must
+// allow nothing that the policy denies to the class.
+func (t *Table) StandIn(c classes.Class, row uint16) {
+	if t.standIns == nil {
+		t.standIns = map[string]uint16{}
+	}
+	t.standIns[string(t.appendKind(nil, &c))] = row
+}
+
+// JudgedBy returns the row by which the class is judged: its own, or one that stands in for it; or row 0, which denies.
+func (t *Table) JudgedBy(c classes.Class) uint16 {
+	if row, ok := t.Row(c); ok {
+		return row
+	}
+	return t.standIns[string(t.appendKind(nil, &c))]
 }
 
 // Lacks reports whether Rows is too short for a class.
@@ -292,13 +315,13 @@ func (t *Table) appendKind(key []byte, c *classes.Class) []byte {
 // knowsNone reports whether all sets of a class are before, or after, those that rules refer to.
 func (t *Table) knowsNone(c *classes.Class) bool {
 	n := len(c.Sets)
-	return n == 0 || t.isApart(c.Sets[0], c.Sets[n-1])
+	return n == 0 || isApart(t.refers, c.Sets[0], c.Sets[n-1])
 }
 
 // isApart reports whether sets from first to last, 0 for none, are all before, or after, those that rules refer to.
-func (t *Table) isApart(first, last uint32) bool {
-	r := len(t.refers)
-	return first == 0 || r == 0 || last < t.refers[0] || first > t.refers[r-1]
+func isApart(refers []uint32, first, last uint32) bool {
+	r := len(refers)
+	return first == 0 || r == 0 || last < refers[0] || first > refers[r-1]
 }
 
 // ID is the compiler's name of one table. Never reused while an agent runs; 0 is none.

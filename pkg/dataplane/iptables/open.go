@@ -45,7 +45,7 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	budget := plan.DefaultBudget(maxAddresses, maxAddresses).WithClasses(int(marks.Most()))
 	s.plans = plans.NewPlanner(plan.New(plan.Options{
 		Limits: table.Limits{Part: plan.MaxOpen}, // smaller parts are no faster: each costs a transaction or more
-		Budget: budget, Confirm: true,
+		Budget: budget, Confirm: true, StandIns: true,
 	}, nil), steps)
 	s.sets = newSets(d.kernel.Sets, w.names)
 	s.slots = newSlots(w, shapeOf(d.kernel.Tools.Backend), marks)
