@@ -65,6 +65,32 @@ func TestTheClassesAfterADiffAreKnownBefore(t *testing.T) {
 	})
 }
 
+// After a restart two classes may have the same sets. The entries of the higher one go to the lower one, which keeps its number.
+func TestLowerLeavesTheTwinOfAClassAsItIs(t *testing.T) {
+	c, prefixes := classes.New(), policytest.Prefixes("10.0.0.1/32", "10.0.0.2/32")
+	const low, high, room = 5, 20, 10
+	c.Adopt([]classes.Class{{ID: low, Sets: []uint32{1}}, {ID: high, Sets: []uint32{1}}},
+		[]classes.AddrChange{{Prefix: prefixes[0], Class: low}, {Prefix: prefixes[1], Class: high}})
+	c.Show(1)
+	for _, p := range prefixes {
+		c.Add(p, 1)
+	}
+	c.Lower(room)
+	for _, m := range c.Diff() {
+		if m.Prefix == prefixes[0] {
+			t.Errorf("%s moves to class %d", m.Prefix, m.Class)
+		}
+	}
+	if made := c.Created(); len(made) > 0 {
+		t.Errorf("classes %v are made", made)
+	}
+	for _, p := range prefixes {
+		if got := c.Lookup(p.Addr()).Class; got != low {
+			t.Errorf("%s is in class %d, want %d", p, got, low)
+		}
+	}
+}
+
 // What an author's sets add to the classes is what is gone without them.
 func TestSharesAreWhatIsGoneWithoutTheSets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

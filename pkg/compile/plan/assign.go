@@ -69,8 +69,9 @@ func (s *assignment) turn(e *endpoint) int {
 func (s *assignment) assign(e *endpoint) {
 	var want [2]*program
 	l := s.sets.localOf(e.desired.policy)
-	hopeless := s.hopeless(e, l)
-	if hopeless < 0 && !s.prepare(e, l) { // it keeps its desired programs until then
+	refused := s.refusals(e, l)
+	hopeless := s.hopeless(e, refused)
+	if hopeless < 0 && !s.prepare(e, l, refused) { // it keeps its desired programs until then
 		s.part[e.id] = true
 		for _, prog := range e.desired.programs {
 			if prog != nil {
@@ -82,7 +83,7 @@ func (s *assignment) assign(e *endpoint) {
 	s.failures.forget(e.id)
 	for d := range want {
 		if e.desired.policy != nil && (hopeless < 0 || d == hopeless) {
-			want[d] = s.desiredProgram(e, d, l)
+			want[d] = s.desiredProgram(e, d, l, refused[d])
 		}
 	}
 	if want[0] == nil || want[1] == nil {
@@ -104,12 +105,11 @@ func (s *assignment) assign(e *endpoint) {
 	}
 }
 
-// desiredProgram returns the desired program of one direction of an endpoint, and charges its namespace. If the policy cannot
-// be compiled or is over a limit, it is the applied program, or nil: also if that one would allow what its sets lack by now. A shadow never
+// desiredProgram returns the desired program of one direction of an endpoint, and charges its namespace. If the policy is refused, which err
+// says, cannot be compiled or is over a limit, it is the applied program, or nil: also if that one would allow what its sets lack by now. A shadow never
 // keeps its applied program: an outdated staged verdict is of no use to the author of the staged policy.
-func (s *assignment) desiredProgram(e *endpoint, d int, l *localAddrs) *program {
-	at := EndpointDirection{e.id, model.Direction(d)}
-	prog, err := (*program)(nil), s.refusal(e, d, l)
+func (s *assignment) desiredProgram(e *endpoint, d int, l *localAddrs, err error) *program {
+	at, prog := EndpointDirection{e.id, model.Direction(d)}, (*program)(nil)
 	if err == nil {
 		prog, err = s.policies.expandAll(e.desired.folds[d], l, accountOf(e.id))
 	}
@@ -141,36 +141,39 @@ func (s *assignment) kept(e *endpoint, d int, err error) *program {
 	return old
 }
 
+// refusals returns why an endpoint cannot have its policy in each direction, as far as that is known before the policy is expanded. The answer
+// holds until the endpoint is assigned: what other endpoints take from now on, admit sees.
+func (s *assignment) refusals(e *endpoint, l *localAddrs) (why [2]error) {
+	if e.desired.policy == nil {
+		return why
+	}
+	for d, f := range e.desired.folds {
+		if why[d] = s.failures.bars(EndpointDirection{e.id, model.Direction(d)}); why[d] == nil {
+			why[d] = s.policies.refusal(f, l, accountOf(e.id))
+		}
+	}
+	return why
+}
+
 // hopeless returns a direction of which it is known that the endpoint can have no program; negative: neither. Then nothing is done for the
 // other one: two endpoints whose policies take several plans would have each other's made again and again.
-func (s *assignment) hopeless(e *endpoint, l *localAddrs) int {
-	if e.desired.policy == nil {
-		return -1
-	}
-	for d := range e.desired.folds {
-		if err := s.refusal(e, d, l); err != nil && s.kept(e, d, err) == nil {
+func (s *assignment) hopeless(e *endpoint, refused [2]error) int {
+	for d, err := range refused {
+		if err != nil && s.kept(e, d, err) == nil {
 			return d
 		}
 	}
 	return -1
 }
 
-// refusal returns why an endpoint cannot have its policy in a direction, as far as that is known before the policy is expanded.
-func (s *assignment) refusal(e *endpoint, d int, l *localAddrs) error {
-	if err := s.failures.bars(EndpointDirection{e.id, model.Direction(d)}); err != nil {
-		return err
-	}
-	return s.policies.refusal(e.desired.folds[d], l, accountOf(e.id))
-}
-
 // prepare expands the policies of an endpoint, as far as this plan's time allows. False: there is more to do.
-func (s *assignment) prepare(e *endpoint, l *localAddrs) (ready bool) {
+func (s *assignment) prepare(e *endpoint, l *localAddrs, refused [2]error) (ready bool) {
 	if e.desired.policy == nil {
 		return true
 	}
 	ready = true
 	for d, f := range e.desired.folds {
-		if s.refusal(e, d, l) == nil {
+		if refused[d] == nil {
 			ready = s.policies.prepare(f, l, accountOf(e.id)) && ready
 		}
 	}

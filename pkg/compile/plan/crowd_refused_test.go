@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/policytest"
+	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -177,6 +178,24 @@ func TestNothingIsKeptOfRefusedPoliciesThatAreGone(t *testing.T) {
 	w.carry(gone)
 	if n := len(w.crowd.refused) + len(w.crowd.owners); n > 0 {
 		t.Errorf("%d policies and sets are remembered", n)
+	}
+	for num, u := range w.Compiler.sets.uses.all() {
+		if u.hidden && !u.named {
+			t.Errorf("set %d is hidden, and the kernel does not have its name", num)
+		}
+	}
+}
+
+// A set that no program refers to any more, and that is defined all the same, is as if none had.
+func TestADefinedSetIsNotHiddenOnceItIsForgotten(t *testing.T) {
+	s := newSetNumbers(classes.New())
+	num := s.number("s")
+	u := s.use(num)
+	u.defined, u.named, u.refs = true, true, 0
+	s.uses.hide([]uint32{num})
+	s.forget(num, u)
+	if now := s.uses.get(num); now != u || now.hidden || now.named {
+		t.Errorf("the set has %+v", now)
 	}
 }
 
