@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -69,7 +70,7 @@ func Serve(ctx context.Context, what, address string, handler http.Handler, log 
 			return nil
 		}
 		if text := err.Error(); text != said {
-			log.Error("cannot serve, will try again; does another program use the port?", "err", err)
+			log.Error("cannot serve "+what+", tries again; policy is enforced all the same"+hint(err, what), "err", err)
 			said = text
 		}
 		select {
@@ -78,6 +79,14 @@ func Serve(ctx context.Context, what, address string, handler http.Handler, log 
 		case <-time.After(wait):
 		}
 	}
+}
+
+// hint says what to do about an error of listening, if that is known.
+func hint(err error, what string) string {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return ""
+	}
+	return ": another program has the port (ss -lntp names it); end that, or give the agent another --" + what + "-address"
 }
 
 // serve answers on one listener until ctx ends or the listener fails.

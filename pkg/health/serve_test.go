@@ -148,6 +148,11 @@ func TestAnAddressThatIsTakenIsTriedAgainAndSaidOnce(t *testing.T) {
 	if strings.Count(log, "cannot serve") != 1 || strings.Count(log, "serves now") != 1 || !strings.Contains(log, "address="+address) {
 		t.Errorf("log:\n%s", log)
 	}
+	for _, want := range []string{"another program has the port", "give the agent another --", "policy is enforced all the same"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log does not say %q:\n%s", want, log)
+		}
+	}
 }
 
 func TestAnAddressThatIsNoneIsAnError(t *testing.T) {
