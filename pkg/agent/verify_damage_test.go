@@ -292,7 +292,7 @@ func addressDamages() []damage {
 	}
 }
 
-// otherDamages are those of names, staged policies, further sources, generations and pins.
+// otherDamages are those of names, staged policies, further sources, generations, the grace period and pins.
 func otherDamages() []damage {
 	rename := func(n *bpf.Name) { n.Text[0] = 'X' }
 	source := bpfmaps.SourceKey(1001, netip.MustParsePrefix("203.0.113.0/24"))
@@ -348,6 +348,16 @@ func otherDamages() []damage {
 		}, says: "sources"},
 		{name: "generations may be used twice", do: generation(func(g uint32) uint32 { return g - 1 }), says: "generation",
 			undo: generation(func(g uint32) uint32 { return g + 1 })},
+		{name: "answers are believed for ever", do: func(t *testing.T, v *verified) {
+			put(t, v.m(bpf.MargayMapMidflowGrace), uint32(0), bpf.Grace{Until: bpfmaps.OpenEnded})
+		}, says: "midflow_grace"},
+		{name: "answers are believed for an hour", do: func(t *testing.T, v *verified) {
+			until, err := bpfmaps.KernelTime(time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, v.m(bpf.MargayMapMidflowGrace), uint32(0), bpf.Grace{Until: until})
+		}, says: "midflow_grace"},
 		{name: "a pin is gone", do: func(t *testing.T, v *verified) {
 			if err := v.m(bpf.MargayMapRuleNames).Unpin(); err != nil {
 				t.Fatal(err)

@@ -47,6 +47,7 @@ func (d *BPF) reconfigure() error {
 	}
 	old := d.programs
 	d.programs, d.config = programs, next
+	d.kernel.relimitGrace() // the period may be a shorter one now
 	d.sweeps.replace(programs)
 	return old.Close()
 }

@@ -1,8 +1,10 @@
 package bpf
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
@@ -26,21 +28,44 @@ func (k *kernel) limitGrace(grace time.Duration) error {
 	if k.limited {
 		return nil
 	}
-	until, err := k.maps.Flows.MidFlowGrace()
+	was, _, err := k.boundGrace(grace)
 	if err != nil {
 		return err
 	}
-	if until != bpfmaps.OpenEnded {
-		k.limited = true
-		return nil
-	}
-	if until, err = bpfmaps.KernelTime(grace); err != nil {
-		return err
-	}
-	if err := k.maps.Flows.SetMidFlowGrace(until); err != nil {
-		return err
-	}
 	k.limited = true
-	k.log.Info("no flows of an earlier agent are known: for a while policy alone decides whether a TCP packet in mid-flow is an answer", "for", grace)
+	if was == bpfmaps.OpenEnded {
+		k.log.Info("no flows of an earlier agent are known: for a while policy alone decides whether a TCP packet in mid-flow is an answer", "for", grace)
+	}
 	return nil
+}
+
+// relimitGrace has the next plan limit the grace period once more.
+func (k *kernel) relimitGrace() { k.limited = false }
+
+// boundGrace has the grace period end within grace from now. was is the end that it had; shortened: that was later.
+func (k *kernel) boundGrace(grace time.Duration) (was uint64, shortened bool, err error) {
+	if was, err = k.maps.Flows.MidFlowGrace(); err != nil {
+		return 0, false, err
+	}
+	latest, err := bpfmaps.KernelTime(grace)
+	if err != nil || was <= latest {
+		return was, false, err
+	}
+	return was, true, k.maps.Flows.SetMidFlowGrace(latest)
+}
+
+// graceFault describes a grace period that ends later than it can; empty: it does not. Until a plan has limited it there is none.
+func (k *kernel) graceFault(grace time.Duration) (string, error) {
+	if !k.limited {
+		return "", nil
+	}
+	until, err := k.maps.Flows.MidFlowGrace()
+	if err != nil {
+		return "", err
+	}
+	latest, err := bpfmaps.KernelTime(grace)
+	if err != nil || until <= latest {
+		return "", err
+	}
+	return fmt.Sprintf("map %s has TCP in mid-flow count as answers until %d, should have %d at the latest", bpf.MargayMapMidflowGrace, until, latest), nil
 }

@@ -19,6 +19,7 @@ type resync struct {
 	interfaces *interfaces
 	endpoints  *endpoints
 	comparison *comparison
+	grace      time.Duration // the longest period of grace for TCP in mid-flow
 }
 
 // look does what is due: the beginning of a resync, and of one that has begun a part. After an error it is to begin again. changed: the Apply
@@ -39,9 +40,11 @@ func (r resync) look(begin, changed bool) (repairs uint64, err error) {
 // and published policies compared. Each difference is logged, and repaired by the rest of Apply. repairs is their number.
 func (r resync) run() (repairs uint64, err error) {
 	entries := r.endpoints.sources.reread()
+	limited, err := r.limitGrace()
+	entries += limited
 	r.logRepaired(entries)
 	r.endpoints.staged.reread()
-	errs := []error{r.kernel.endpoints.Reload()}
+	errs := []error{err, r.kernel.endpoints.Reload()}
 	repairs = uint64(entries) + r.countAltered()
 	r.kernel.other.pass(time.Now()) // recheck has all endpoints written
 	errs = append(errs, r.endpoints.entries.shares.report(r.endpoints.roster.bound, r.kernel.log))
@@ -49,6 +52,18 @@ func (r resync) run() (repairs uint64, err error) {
 	r.interfaces.recheck()
 	r.comparison.begin(append(verdictTables(r.kernel.maps), r.names.compared()...), r.tables.slots.Live())
 	return repairs, errors.Join(errs...)
+}
+
+// limitGrace has the grace period end as soon as it should, and returns the number of entries that others have changed.
+func (r resync) limitGrace() (entries int, err error) {
+	if !r.kernel.limited {
+		return 0, nil
+	}
+	_, shortened, err := r.kernel.boundGrace(r.grace)
+	if shortened && err == nil {
+		entries = 1
+	}
+	return entries, err
 }
 
 // readAgain makes some of the tables that are left read their maps again, or a part, and returns the number of entries that others have changed.

@@ -75,7 +75,8 @@ func (s *state) close() error {
 
 // resync returns a resync of this state's parts.
 func (s *state) resync() resync {
-	return resync{kernel: s.kernel, plans: s.plans, names: s.names, tables: s.tables, interfaces: s.interfaces, endpoints: s.endpoints, comparison: &s.comparison}
+	return resync{kernel: s.kernel, plans: s.plans, names: s.names, tables: s.tables, interfaces: s.interfaces, endpoints: s.endpoints, comparison: &s.comparison,
+		grace: s.config.MidFlowGrace}
 }
 
 // observe records interfaces that changed and of the node's addresses.

@@ -163,16 +163,20 @@ func (v *Verifier) NodeFaults() ([]verify.Part, error) {
 	if generations != "" {
 		faults = append(faults, generations)
 	}
-	sources, err3 := tablePart(v.kernel.maps.Addresses.Sources)
-	staged, err4 := tablePart(v.kernel.maps.Staged)
+	grace, err3 := v.kernel.graceFault(v.dataplane.config.MidFlowGrace)
+	if grace != "" {
+		faults = append(faults, grace)
+	}
+	sources, err4 := tablePart(v.kernel.maps.Addresses.Sources)
+	staged, err5 := tablePart(v.kernel.maps.Staged)
 	hooks := verify.Part{Name: "programs at netfilter's hooks"}
 	if v.dataplane.state.interfaces.guarded {
 		hooks.Faults = v.kernel.host.HookFaults()
 	} else {
 		hooks.Skipped = "the agent has not attached all of them yet"
 	}
-	parts := []verify.Part{{Name: "pins, endpoints and generations", Faults: faults}, sources, staged, hooks}
-	return parts, errors.Join(err1, err2, err3, err4)
+	parts := []verify.Part{{Name: "pins, endpoints, generations and the grace period", Faults: faults}, sources, staged, hooks}
+	return parts, errors.Join(err1, err2, err3, err4, err5)
 }
 
 // tablePart compares all entries of a small map with the desired ones.
