@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ var meddling = map[string]string{
 	"all of mangle is flushed":             "*mangle\n-F\nCOMMIT\n",
 	"the jump is deleted":                  "*mangle\n-F FORWARD\nCOMMIT\n",
 	"a rule is put before the jump":        "*mangle\n-I FORWARD 1 -j ACCEPT\nCOMMIT\n",
+	"the jump is moved behind a rule":      "*mangle\n-A FORWARD -j ACCEPT\n-D FORWARD -j mgyA-FORWARD\n-A FORWARD -j mgyA-FORWARD\nCOMMIT\n",
 	"a denial becomes a permission":        "*mangle\n-I mgyA-deny 1 -j ACCEPT\nCOMMIT\n",
 	"an older set of rules is restored":    "", // see testMeddling
 	"the policy of a chain is another":     "*mangle\n-F mgyA-FORWARD\n-A mgyA-FORWARD -j ACCEPT\nCOMMIT\n",
@@ -57,7 +59,33 @@ func TestMeddledRulesAreRepairedUnderTraffic(t *testing.T) {
 				awaitProven(t, c.Agent(0), 2, "after the repair")
 			})
 		}
+		// The chain of both ends allows before it asks their slots, and marks what it allows: table filter lets that pass.
+		t.Run("rules of a chain change places", func(t *testing.T) {
+			testMeddling(t, c, [2]*echo.Server{open, closed}, client, false, func() error {
+				saved, err := c.Node(0).Run(t.Context(), "", strings.TrimSuffix(restore, "restore")+"save", "-t", "mangle")
+				if err == nil {
+					_, err = c.Node(0).Run(t.Context(), lastFirst(t, saved, "mgyA-F"), restore, "--noflush")
+				}
+				return err
+			})
+			awaitProven(t, c.Agent(0), 2, "after the repair")
+		})
 	})
+}
+
+// lastFirst is the text for iptables-restore by which the last rule of a chain of table mangle becomes its first.
+func lastFirst(t *testing.T, saved, chain string) string {
+	t.Helper()
+	var rules []string
+	for line := range strings.Lines(saved) {
+		if rule, ok := strings.CutPrefix(line, "-A "+chain+" "); ok {
+			rules = append(rules, rule)
+		}
+	}
+	if len(rules) < 2 {
+		t.Fatalf("chain %s has %d rules", chain, len(rules))
+	}
+	return fmt.Sprintf("*mangle\n-D %s %d\n-I %s 1 %sCOMMIT\n", chain, len(rules), chain, rules[len(rules)-1])
 }
 
 const (
@@ -105,6 +133,7 @@ func meddled(t *testing.T, c *cluster, servers [2]*echo.Server, client *lab.Pod,
 		t.Fatal(err)
 	}
 	begun := time.Now()
+	strangers := intrude(t, client, servers[1])
 	repairs := func() []string {
 		lines, _ := c.Agent(0).Warnings(t, logged)
 		return slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, "changed by somebody else, repaired") })
@@ -116,6 +145,7 @@ func meddled(t *testing.T, c *cluster, servers [2]*echo.Server, client *lab.Pod,
 		return status == 0
 	})
 	took := loggedAt(t, repairs()).Sub(begun)
+	came := strangers.mustEnd()
 	passed := p.Results()[1].Wrong
 	p2 := netip.AddrPortFrom(servers[1].Addr4().Addr(), closedPort)
 	for range 20 {
@@ -128,8 +158,8 @@ func meddled(t *testing.T, c *cluster, servers [2]*echo.Server, client *lab.Pod,
 	if backstop && results[1].Wrong > 0 {
 		t.Errorf("%d of %d denied connections were established", results[1].Wrong, results[1].Attempts)
 	}
-	t.Logf("repaired after %v, reading takes %v; %d of %d denied connections passed until then, %d of %d allowed ones failed", took, reading,
-		passed, results[1].Attempts, results[0].Wrong, results[0].Attempts)
+	t.Logf("repaired after %v, reading takes %v; %d of %d denied connections passed until then, %d of %d allowed ones failed; %d that stayed open were cut", took, reading,
+		passed, results[1].Attempts, results[0].Wrong, results[0].Attempts, came)
 	return took - 2*reading
 }
 

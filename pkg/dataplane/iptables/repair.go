@@ -19,16 +19,26 @@ type alteration struct {
 
 // repair reads chains and sets again and writes what others have changed. It returns the number of changes that are repaired: of those found
 // before as well, if their transaction has failed then.
+//
+// Chains and sets that others had changed may have allowed flows that policy denies. So what is written in their place has the next generation.
+// Packets that are still in the former chains, or have looked up a former entry, mark their flow with the number of before.
 func (s *state) repair(ctx context.Context, log *slog.Logger) (repaired int, err error) {
 	if !s.begun {
 		return 0, nil
 	}
-	entries, err := s.sets.repair(log)
+	entries, altered, err := s.sets.repair(log)
 	errs := []error{err, ipsets.Discard(s.sets.all(), func() error { return s.world.grace(unseen.always) })}
 	for _, t := range s.world.tables {
 		findings, err := t.Check(ctx)
 		errs = append(errs, err)
 		s.world.note(t, findings)
+		altered = altered || len(findings) > 0
+	}
+	if altered {
+		s.static.markStale()
+		if s.plans.Done() { // else the transaction that concludes the plan has it
+			errs = append(errs, s.static.rejudge(s.slots.uses))
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lockPatience) // the reading needs no lock
 	defer cancel()

@@ -3,12 +3,14 @@ package iptables
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // says reports whether the log has a line with all of the words, and empties it.
@@ -82,7 +84,11 @@ func TestATableThatFailsStopsNoOtherRepair(t *testing.T) {
 		n.mustApply(t, narrow.updates()...)
 		n.Resync() // so that the chains are known
 		n.mustApply(t)
-		want := n.saved()
+		saved := func(t *tableOf) string { return normal(n.tables.Save(iptables.Family(t.family), t.name)) }
+		want := map[*tableOf]string{}
+		for _, table := range n.state.world.tables {
+			want[table] = saved(table)
+		}
 		n.flushAll(t)
 		n.tables.Fail(append(make([]error, failing), errors.New("no memory"))...)
 		repaired, err := n.state.repair(t.Context(), slog.New(slog.DiscardHandler))
@@ -90,15 +96,17 @@ func TestATableThatFailsStopsNoOtherRepair(t *testing.T) {
 			t.Errorf("table %d fails: %d repairs, %v", failing, repaired, err)
 		}
 		for i, table := range n.state.world.tables {
-			is := n.tables.Save(iptables.Family(table.family), table.name)
-			if same := strings.Contains(want, is); same != (i != failing) {
+			if same := saved(table) == want[table]; same != (i != failing) {
 				t.Errorf("table %d fails: %v is repaired: %v", failing, table, same)
 			}
 		}
 		n.mustApply(t)
 		n.Resync()
-		if n.mustApply(t); n.saved() != want {
-			t.Errorf("in the end there are\n%s\nwant\n%s", n.saved(), want)
+		n.mustApply(t)
+		for table, text := range want {
+			if saved(table) != text {
+				t.Errorf("in the end %v is\n%s\nwant\n%s", table, saved(table), text)
+			}
 		}
 	}
 }
@@ -117,5 +125,48 @@ func TestNoEndpointIsBoundToChainsThatAreNotWritten(t *testing.T) {
 	}
 	if n.mustApply(t); !n.has("mgyA4-own", ipsets.Key{Prefix: single(next.Endpoint.Addrs[0]), Interface: "cali7"}) {
 		t.Error("the new endpoint is closed once they are written")
+	}
+}
+
+// Chains and sets that others have altered may have allowed flows that policy denies: live flows are judged again with what is written in their
+// place, and not before. An alteration that waits for a transaction counts once.
+func TestFlowsAreJudgedAgainAfterARepair(t *testing.T) {
+	for what, damage := range map[string]func(n *fakeNode) error{
+		"a chain": func(n *fakeNode) error {
+			return n.tables.Load(iptables.V4, "*mangle\n-I mgyA-deny -j ACCEPT\nCOMMIT\n")
+		},
+		"an entry": func(n *fakeNode) error {
+			spec := n.state.sets.of[4].own.Spec()
+			_, err := n.sets.Write(spec, []ipsets.Change{{Entry: ipsets.Entry{Key: keys(n.state.endpoints.bound[model.WorkloadID("t", "a")].policy)[0]}, Remove: true}})
+			return err
+		},
+	} {
+		n := newFakeNode(t)
+		n.mustApply(t, narrow.updates()...)
+		n.Resync() // so that the chains are known
+		n.mustApply(t)
+		first := n.state.static.generation.number
+		n.Resync()
+		if n.mustApply(t); n.state.static.generation.number != first {
+			t.Errorf("%s: without an alteration the generation is %d after %d", what, n.state.static.generation.number, first)
+		}
+		if err := damage(n); err != nil {
+			t.Fatal(err)
+		}
+		n.tables.Lock(true)
+		n.Resync()
+		for range 2 {
+			if n.apply() == nil {
+				t.Errorf("%s: the repair does not wait for the lock", what)
+			}
+		}
+		n.tables.Lock(false)
+		n.mustApply(t)
+		if got := n.state.static.generation.number; got != first+1 {
+			t.Errorf("%s: after the repair the generation is %d, want %d", what, got, first+1)
+		}
+		if is := n.contents(t); !strings.Contains(is, fmt.Sprintf("--set-xmark %#x/0xbfff0000", 1<<31|(first+1)<<16)) {
+			t.Errorf("%s: the chains do not write generation %d:\n%s", what, first+1, is)
+		}
 	}
 }

@@ -108,12 +108,13 @@ func (s *sets) ensure() error {
 	return nil
 }
 
-// repair writes again what others have changed, logs it, and counts it.
-func (s *sets) repair(log *slog.Logger) (repaired int, err error) {
+// repair writes again what others have changed, logs it, and counts it. altered: there was something, repaired or not.
+func (s *sets) repair(log *slog.Logger) (repaired int, altered bool, err error) {
 	var errs []error
 	for _, set := range s.all() {
 		r, err := set.Resync()
 		differences := []any{"set", set.Spec().Name, "missing", r.Missing, "changed", r.Changed, "foreign", r.Foreign, "deleted", r.Created, "replaced", r.Replaced, "entry", r.Example}
+		altered = altered || r.Len() > 0
 		switch n := r.Len(); {
 		case n > 0 && err == nil:
 			log.Warn("an IP set had been changed by somebody else, repaired", differences...)
@@ -123,7 +124,7 @@ func (s *sets) repair(log *slog.Logger) (repaired int, err error) {
 		}
 		errs = append(errs, err)
 	}
-	return repaired, errors.Join(errs...)
+	return repaired, altered, errors.Join(errs...)
 }
 
 // touched reports whether others have added or removed entries, or a whole set, or altered entries of one whose turn it is.

@@ -295,7 +295,7 @@ func TestDamagedFurtherSourcesAreFoundAndRepaired(t *testing.T) {
 		}
 		n.Resync()
 		n.mustApply(t)
-		if now := n.contents(t); now != sound {
+		if now := n.contents(t); normal(now) != normal(sound) {
 			t.Errorf("%s is not repaired", what)
 		}
 	}

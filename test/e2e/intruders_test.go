@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/traffic"
+	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
+)
+
+// intruders are connections that policy denies, made while somebody has altered what enforces it.
+type intruders struct {
+	t     *testing.T
+	end   chan struct{}
+	doing sync.WaitGroup
+	in    []net.Conn
+}
+
+// intrude tries to connect to a server all the time, and keeps the connections that come about.
+func intrude(t *testing.T, from *lab.Pod, to *echo.Server) *intruders {
+	t.Helper()
+	x := &intruders{t: t, end: make(chan struct{})}
+	x.doing.Go(func() {
+		for {
+			select {
+			case <-x.end:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			if c, err := traffic.OpenTCP(from.Host, to.Addr4(), 20*time.Millisecond); err == nil {
+				x.in = append(x.in, c)
+			}
+		}
+	})
+	return x
+}
+
+// mustEnd stops trying, and demands that none of the connections goes on. It returns how many there were.
+func (x *intruders) mustEnd() int {
+	x.t.Helper()
+	close(x.end)
+	x.doing.Wait()
+	live := 0
+	for _, c := range x.in {
+		if says(c) {
+			live++
+		}
+		c.Close()
+	}
+	if live > 0 {
+		x.t.Errorf("%d of %d connections that policy denies go on after the repair", live, len(x.in))
+	}
+	return len(x.in)
+}
+
+// says reports whether a line gets to a server of echo and back.
+func says(c net.Conn) bool {
+	const line = "still here"
+	_ = c.SetDeadline(time.Now().Add(never))
+	if _, err := c.Write([]byte(line)); err != nil {
+		return false
+	}
+	buffer := make([]byte, 256)
+	for heard := ""; len(heard) < len(buffer); { // the server speaks first
+		n, err := c.Read(buffer)
+		if err != nil {
+			return false
+		}
+		if heard += string(buffer[:n]); len(heard) >= len(line) && heard[len(heard)-len(line):] == line {
+			return true
+		}
+	}
+	return false
+}
