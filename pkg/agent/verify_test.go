@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/metrics"
@@ -159,6 +161,35 @@ func TestVerificationsThatCannotBe(t *testing.T) {
 		var none *Verifier
 		if _, err := none.Run(t.Context(), model.EndpointID{}); err == nil {
 			t.Error("a dataplane without anything to verify is verified")
+		}
+	})
+}
+
+// niceKernel knows the priority of the thread that reads it.
+type niceKernel struct {
+	*emptyKernel
+	nice int
+}
+
+func (k *niceKernel) Entries() ([]verify.Entry, error) {
+	raw, err := unix.Getpriority(unix.PRIO_PROCESS, unix.Gettid())
+	k.nice = 20 - raw // as the kernel returns it
+	return nil, errors.Join(err, k.err)
+}
+
+// TestAVerificationHasTheLowestPriority: that of its thread alone.
+func TestAVerificationHasTheLowestPriority(t *testing.T) {
+	runVerifier(t, "0s", func(t *testing.T, r *rig, v *Verifier, _ *emptyKernel) {
+		before, err := unix.Getpriority(unix.PRIO_PROCESS, unix.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := &niceKernel{emptyKernel: &emptyKernel{}}
+		if _, err := NewVerifier(r.Loop, k, v.metrics, v.log).Run(t.Context(), model.EndpointID{}); err != nil {
+			t.Fatal(err)
+		}
+		if after, err := unix.Getpriority(unix.PRIO_PROCESS, unix.Getpid()); k.nice != lowestPriority || err != nil || after != before {
+			t.Errorf("nice is %d, and that of the process %d, before %d: %v", k.nice, 20-after, 20-before, err)
 		}
 	})
 }
