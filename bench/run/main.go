@@ -20,9 +20,12 @@ func main() {
 	flag.StringVar(&o.group, "group", "", "latest or dataplanes: measure only what these files are about")
 	flag.StringVar(&o.only, "only", "", "traffic, nodes, classification, language, changes, flood, beside or slots: measure only that part, print it and write no files")
 	flag.IntVar(&o.core, "core", 1, "core that traffic runs on")
-	flag.BoolVar(&o.quick, "quick", false, "few rounds and small numbers: to see that everything works, not to learn anything")
+	flag.BoolVar(&o.quick, "quick", false, "few rounds and small numbers: to see that everything works, not to learn anything; writes no files but those that -out and -page name")
 	flag.BoolVar(&o.strict, "strict", false, "exit with 1 if anything misses what is required of it")
 	flag.Parse()
+	if o.quick {
+		o.spare(given(flag.CommandLine))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	missed, err := run(ctx, o, os.Stdout)

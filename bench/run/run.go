@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -25,6 +26,23 @@ type options struct {
 	margay, out, page, only, group string
 	core                           int
 	quick, strict                  bool
+}
+
+// spare leaves the committed results and their document as they are, unless they are named: numbers of a quick run mean nothing.
+func (o *options) spare(named map[string]bool) {
+	if !named["out"] {
+		o.out = ""
+	}
+	if !named["page"] {
+		o.page = ""
+	}
+}
+
+// given returns the names of the flags that were given.
+func given(flags *flag.FlagSet) map[string]bool {
+	names := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { names[f.Name] = true })
+	return names
 }
 
 // run measures, prints and writes the results. It returns how many miss what is required.
@@ -79,7 +97,7 @@ func runGroup(ctx context.Context, o options, g group, work string, out io.Write
 	missed = report.Failed(results)
 	fmt.Fprintf(&text, "\n%d results miss what is required of them\n", missed)
 	fmt.Fprintf(out, "\n%s", text.Bytes())
-	if o.only != "" {
+	if o.only != "" || o.out == "" {
 		return missed, nil
 	}
 	if err := write(o.out, g.name, title, text.Bytes(), results); err != nil || !g.page || o.page == "" {

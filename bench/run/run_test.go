@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,5 +78,23 @@ func TestQuickRunMeasuresEverythingAndLeavesItsResults(t *testing.T) {
 func TestRunRefusesAPartThatDoesNotExist(t *testing.T) {
 	if _, err := run(context.Background(), options{only: "latency"}, &bytes.Buffer{}); err == nil {
 		t.Error("no error")
+	}
+}
+
+// TestAQuickRunSparesTheResults: it writes where it is told to, and nowhere else.
+func TestAQuickRunSparesTheResults(t *testing.T) {
+	for _, test := range []struct {
+		args      []string
+		out, page string
+	}{{nil, "", ""}, {[]string{"-out", "x"}, "x", ""}, {[]string{"-out", "x", "-page", "y"}, "x", "y"}} {
+		o, flags := options{}, flag.NewFlagSet("run", flag.ContinueOnError)
+		flags.StringVar(&o.out, "out", "bench/results", "")
+		flags.StringVar(&o.page, "page", "docs/benchmarks.md", "")
+		if err := flags.Parse(test.args); err != nil {
+			t.Fatal(err)
+		}
+		if o.spare(given(flags)); o.out != test.out || o.page != test.page {
+			t.Errorf("%q: results go to %q and %q", test.args, o.out, o.page)
+		}
 	}
 }
