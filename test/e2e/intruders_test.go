@@ -6,7 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testcluster"
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/echo"
 )
@@ -20,7 +24,7 @@ type intruders struct {
 }
 
 // intrude tries to connect to a server all the time, and keeps the connections that come about.
-func intrude(t *testing.T, from *lab.Pod, to *echo.Server) *intruders {
+func intrude(t *testing.T, from *lab.Host, to *echo.Server) *intruders {
 	t.Helper()
 	x := &intruders{t: t, end: make(chan struct{})}
 	x.doing.Go(func() {
@@ -30,7 +34,7 @@ func intrude(t *testing.T, from *lab.Pod, to *echo.Server) *intruders {
 				return
 			case <-time.After(5 * time.Millisecond):
 			}
-			if c, err := traffic.OpenTCP(from.Host, to.Addr4(), 20*time.Millisecond); err == nil {
+			if c, err := traffic.OpenTCP(from, to.Addr4(), 20*time.Millisecond); err == nil {
 				x.in = append(x.in, c)
 			}
 		}
@@ -74,4 +78,34 @@ func says(c net.Conn) bool {
 		}
 	}
 	return false
+}
+
+// Somebody gives an address outside of the cluster the class of a pod that policy admits. What comes in from there meanwhile ends with the
+// repair.
+func TestConnectionsThatDamageHasLetInEnd(t *testing.T) {
+	testcluster.NeedsBPF(t, "the damage is done to BPF maps; the tests of faults of iptables have the same")
+	c := newCluster(t, oneNode, "--resync-every", "500ms")
+	client, server, out := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server"), c.External("out")
+	c.Policy("server", `{podSelector: {matchLabels: {app: server}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}`)
+	c.AwaitPolicies(server, 1, 0)
+	served, _ := c.Serve(server.Host, 80)
+	p := openPinned(t, c.Agent(0))
+	admitted, ok, err := p.maps.Addresses.Lookup(client.Addr4())
+	if err != nil || !ok {
+		t.Fatalf("read the client's address: found %v, %v", ok, err)
+	}
+	strangers := intrude(t, out.Host, served)
+	_, logged := c.Agent(0).Warnings(t, 0)
+	entry := bpf.HostInfoOf(out.Addr4(), bpf.AddrInfo{Class: admitted.Class})
+	if err := p.maps.Map(bpf.MargayMapIp4Host).Put(bpfmaps.IP4(out.Addr4()), entry); err != nil {
+		t.Fatal(err)
+	}
+	testutil.WaitFor(t, soon, "the repair", func() bool {
+		lines, _ := c.Agent(0).Warnings(t, logged)
+		return len(lines) > 0
+	})
+	awaitProven(t, c.Agent(0), 2, "after the repair")
+	if strangers.mustEnd() == 0 {
+		t.Error("no connection came in: the test tests nothing")
+	}
 }

@@ -133,7 +133,7 @@ func meddled(t *testing.T, c *cluster, servers [2]*echo.Server, client *lab.Pod,
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	strangers := intrude(t, client, servers[1])
+	strangers := intrude(t, client.Host, servers[1])
 	repairs := func() []string {
 		lines, _ := c.Agent(0).Warnings(t, logged)
 		return slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, "changed by somebody else, repaired") })

@@ -161,12 +161,17 @@ func (e *endpoints) rejudge(list []plan.EndpointDirection) error {
 	return e.kernel.gens.Done()
 }
 
-// rejudgeBy has the live flows judged again of all endpoints that a table judges, with the next write of each. Those whose staged policies it
-// is for are written again as well.
-func (e *endpoints) rejudgeBy(changed table.ID) error {
+// rejudgeWhere has the live flows judged again of the directions of endpoints that are meant, with the next write of each. Those in also are
+// written again as well.
+func (e *endpoints) rejudgeWhere(meant func(id model.EndpointID, judgedBy table.ID) bool, also ...model.EndpointID) error {
+	for _, id := range also {
+		if e.roster.bound[id] != nil {
+			e.dirty[id] = true
+		}
+	}
 	for id, ep := range e.roster.bound {
 		for dir, t := range ep.tables {
-			if t != changed {
+			if !meant(id, t) {
 				continue
 			}
 			gen, err := e.kernel.gens.Next()
@@ -175,11 +180,6 @@ func (e *endpoints) rejudgeBy(changed table.ID) error {
 			}
 			ep.gens[dir] = gen
 			e.dirty[id] = true
-		}
-	}
-	for _, workload := range e.staged.users(changed) {
-		if e.roster.bound[workload] != nil {
-			e.dirty[workload] = true
 		}
 	}
 	return nil

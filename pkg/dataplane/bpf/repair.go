@@ -6,6 +6,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -45,7 +46,9 @@ func (r resync) run() (repairs uint64, err error) {
 	r.logRepaired(entries)
 	r.endpoints.staged.reread()
 	errs := []error{err, r.kernel.endpoints.Reload()}
-	repairs = uint64(entries) + r.countAltered()
+	altered, err := r.countAltered()
+	errs = append(errs, err)
+	repairs = uint64(entries) + altered
 	r.kernel.other.pass(time.Now()) // recheck has all endpoints written
 	errs = append(errs, r.endpoints.entries.shares.report(r.endpoints.roster.bound, r.kernel.log))
 	r.endpoints.recheck()
@@ -67,16 +70,23 @@ func (r resync) limitGrace() (entries int, err error) {
 }
 
 // readAgain makes some of the tables that are left read their maps again, or a part, and returns the number of entries that others have changed.
+// Such entries may have allowed flows that policy denies: when they are repaired, all live flows are judged again.
 func (r resync) readAgain() (entries int, err error) {
 	var errs []error
+	altered := false
 	for _, t := range r.comparison.nextTables() {
 		n, done, err := r.comparison.read(t)
-		if entries += n; !done {
+		if entries, errs = entries+n, append(errs, err); !done {
 			r.comparison.putBack(t)
 		}
-		errs = append(errs, err)
+		if _, names := t.(comparedNames); n > 0 && !names {
+			altered, errs = true, append(errs, t.Sync())
+		}
 	}
 	r.logRepaired(entries)
+	if altered {
+		errs = append(errs, r.endpoints.rejudgeWhere(func(model.EndpointID, table.ID) bool { return true }), r.endpoints.update())
+	}
 	return entries, errors.Join(errs...)
 }
 
@@ -87,11 +97,12 @@ func (r resync) logRepaired(entries int) {
 }
 
 // countAltered logs and counts endpoints whose entries are not as they were written. All endpoints are about to be written
-// again.
-func (r resync) countAltered() (altered uint64) {
+// again; live flows of these are judged again.
+func (r resync) countAltered() (altered uint64, err error) {
 	if !r.plans.Done() {
-		return 0 // entries of the current plan may not be written yet
+		return 0, nil // entries of the current plan may not be written yet
 	}
+	var errs []error
 	for id, ep := range r.endpoints.roster.bound {
 		if ep.policy == nil || ep.ifindex == 0 || r.endpoints.dirty[id] {
 			continue
@@ -99,10 +110,10 @@ func (r resync) countAltered() (altered uint64) {
 		want, ok := r.endpoints.entries.desired(ep, ep.ifindex)
 		if got, there := r.kernel.endpoints.Get(ep.ifindex); ok && (!there || got != want) {
 			r.kernel.log.Warn("an endpoint had been changed by somebody else, repaired", "iface", ep.policy.Iface)
-			altered++
+			altered, errs = altered+1, append(errs, r.endpoints.rejudgeWhere(func(of model.EndpointID, _ table.ID) bool { return of == id }))
 		}
 	}
-	return altered
+	return altered, errors.Join(errs...)
 }
 
 // compare publishes policies again whose slots differ from the published content: of some of the slots that are left. Flows may have been
@@ -110,20 +121,25 @@ func (r resync) countAltered() (altered uint64) {
 func (r resync) compare() (repairs uint64, err error) {
 	altered, left, err := r.tables.altered(r.plans.Compiler.Tables(), r.comparison.slots)
 	errs := []error{err}
-	for _, table := range altered {
-		r.kernel.log.Warn("a published policy had been changed by somebody else, published again", "slot", r.tables.slot(table.ID))
+	for _, t := range altered {
+		r.kernel.log.Warn("a published policy had been changed by somebody else, published again", "slot", r.tables.slot(t.ID))
 		repairs++
-		published, err := r.tables.republish(table)
+		published, err := r.tables.republish(t)
 		if errs = append(errs, err); !published {
 			continue
 		}
-		if err := r.endpoints.rejudgeBy(table.ID); err != nil {
+		if err := r.rejudgeBy(t.ID); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		errs = append(errs, r.endpoints.update(), r.tables.releaseUnused(r.endpoints.entries))
 	}
 	return repairs, r.comparison.compared(left, errs)
+}
+
+// rejudgeBy has the live flows judged again of all endpoints that a table judges. Those whose staged policies it is for are written again.
+func (r resync) rejudgeBy(changed table.ID) error {
+	return r.endpoints.rejudgeWhere(func(_ model.EndpointID, t table.ID) bool { return t == changed }, r.endpoints.staged.users(changed)...)
 }
 
 // writeLeft writes the pending entries of failed attempts and of repairs.
