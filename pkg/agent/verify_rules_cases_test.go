@@ -22,6 +22,8 @@ var rulesDamages = []rulesDamage{
 	{"a jump of table filter is deleted", func(t *testing.T, k *meddler) { k.restore(t, "iptables", "filter", "-D FORWARD 1") }, "IPv4 table filter, chain FORWARD"},
 	{"packets that were not judged pass", func(t *testing.T, k *meddler) { k.restore(t, "iptables", "filter", "-F W-unjudged") }, "mgyA-unjudged"},
 	{"a jump of IPv6 is deleted", func(t *testing.T, k *meddler) { k.restore(t, "ip6tables", "mangle", "-D FORWARD -j W-FORWARD") }, "egress of fd00::1 is not judged"},
+	{"the jump of FORWARD stands behind a rule that accepts", mangle("-A FORWARD -j ACCEPT", "-D FORWARD -j W-FORWARD", "-A FORWARD -j W-FORWARD"), "web: egress of 10.0.0.1 is not judged: chain "},
+	{"the chain of both ends allows first", first("F"), "mgyA-F: rule 1"},
 	{"a jump leads to another chain", mangle("-R FORWARD 1 -j W-ok"), `its rules to our chains are ["-j mgyA-ok"]`},
 	{"a jump is there twice", mangle("-A PREROUTING -j W-FORWARD"), "chain PREROUTING"},
 	{"chain FORWARD of ours is flushed", mangle("-F W-FORWARD"), "web: egress of 10.0.0.1 is not judged"},

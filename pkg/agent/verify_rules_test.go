@@ -102,6 +102,16 @@ func insert(chain, pattern, rule string) func(*testing.T, *meddler) {
 	}
 }
 
+// first makes the last rule of a chain its first one.
+func first(chain string) func(*testing.T, *meddler) {
+	return func(t *testing.T, k *meddler) {
+		name := k.world + "-" + chain
+		rules := k.saved(t, "iptables", "mangle").Chain(name).Rules
+		last := len(rules)
+		k.restore(t, "iptables", "mangle", "-D "+name+" "+strconv.Itoa(last), "-I "+name+" 1 "+rules[last-1].Text)
+	}
+}
+
 // entry changes an entry of a set: what is the last part of its name, addr a prefix, iface an interface or empty. change returns false
 // to remove it.
 func entry(what, addr, iface string, change func(*ipsets.Entry) bool) func(*testing.T, *meddler) {

@@ -74,3 +74,20 @@ func TestKernelsRefuseSetAndRejectElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// A program of classic BPF in a rule has 64 instructions at most: that is why the chains' own compare only what they must.
+func TestKernelsRefuseLongPrograms(t *testing.T) {
+	testutil.Privileged(t)
+	const most = 64
+	rule := func(instructions int) string {
+		return fmt.Sprintf("*mangle\n-A FORWARD -m bpf --bytecode \"%d%s,6 0 0 1\" -j DROP\nCOMMIT\n", instructions, strings.Repeat(",48 0 0 0", instructions-1))
+	}
+	for _, b := range backends {
+		t.Run(b.command(""), func(t *testing.T) {
+			testutil.NetNS(t).Enter(t)
+			if !accepted(t, b, rule(most)) || accepted(t, b, rule(most+1)) {
+				t.Errorf("%d instructions are not what a rule may have", most)
+			}
+		})
+	}
+}
