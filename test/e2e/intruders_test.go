@@ -3,6 +3,7 @@ package e2e
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,15 +48,18 @@ func (x *intruders) mustEnd() int {
 	x.t.Helper()
 	close(x.end)
 	x.doing.Wait()
-	live := 0
-	for _, c := range x.in {
-		if says(c) {
-			live++
-		}
-		c.Close()
+	var live atomic.Int32
+	for _, c := range x.in { // at the same time: each may wait for an answer
+		x.doing.Go(func() {
+			if says(c) {
+				live.Add(1)
+			}
+			c.Close()
+		})
 	}
-	if live > 0 {
-		x.t.Errorf("%d of %d connections that policy denies go on after the repair", live, len(x.in))
+	x.doing.Wait()
+	if n := live.Load(); n > 0 {
+		x.t.Errorf("%d of %d connections that policy denies go on after the repair", n, len(x.in))
 	}
 	return len(x.in)
 }
