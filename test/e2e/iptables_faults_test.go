@@ -43,7 +43,8 @@ func TestMeddledRulesAreRepairedUnderTraffic(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Policy("server", onlyOpen)
-		c.AwaitPolicies(server, 1, 0)
+		c.Policy("mute", mute)
+		c.AwaitPolicies(server, 1, 1)
 		open, _ := c.Serve(server.Host, openPort)
 		closed, _ := c.Serve(server.Host, closedPort)
 		for what, text := range meddling {

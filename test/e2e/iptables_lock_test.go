@@ -171,7 +171,8 @@ func TestARepairThatWaitsForTheLock(t *testing.T) {
 	c.Agent(0).Start()
 	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
 	c.Policy("server", onlyOpen)
-	c.AwaitPolicies(server, 1, 0)
+	c.Policy("mute", mute)
+	c.AwaitPolicies(server, 1, 1)
 	open, _ := c.Serve(server.Host, openPort)
 	closed, _ := c.Serve(server.Host, closedPort)
 	repairedInTime(t, func() time.Duration {

@@ -183,7 +183,8 @@ func ofNftables(t *testing.T) (c *cluster, client *lab.Pod, servers [2]*echo.Ser
 	client = c.Pod(c.Node(0), "client")
 	server := c.Pod(c.Node(0), "server")
 	c.Policy("server", onlyOpen)
-	c.AwaitPolicies(server, 1, 0)
+	c.Policy("mute", mute)
+	c.AwaitPolicies(server, 1, 1)
 	servers[0], _ = c.Serve(server.Host, openPort)
 	servers[1], _ = c.Serve(server.Host, closedPort)
 	return c, client, servers

@@ -30,7 +30,8 @@ func TestRestoredTablesAreRepairedUnderTraffic(t *testing.T) {
 		open, _ := c.Serve(server.Host, openPort)
 		closed, _ := c.Serve(server.Host, closedPort)
 		c.Policy("server", fmt.Sprintf(`{podSelector: {matchLabels: {app: server}}, ingress: [{ports: [{port: %d}, {port: %d}]}]}`, openPort, closedPort))
-		c.AwaitPolicies(server, 1, 0)
+		c.Policy("mute", mute)
+		c.AwaitPolicies(server, 1, 1)
 		older := []string{save("mangle"), save("mangle", "filter"), save("raw", "mangle", "nat", "filter")}
 		c.Policy("server", onlyOpen)
 		testutil.WaitFor(t, soon, "the policy to be another", func() bool { return !echo.DialTCP(client.Host, closed.Addr4(), never/4).Established })
