@@ -1,40 +1,56 @@
 package attach
 
 import (
-	"os"
+	"errors"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/internal/testutil"
 )
 
-func TestPinsThatNoAgentOfThisVersionMakesAreUnknown(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"5-egress", "7-ingress", "judge-forward-ip4-1", "judge-local_in-ip6-101", "guard-local_out-ip4-2",
-		"5-middle", "guard-post_routing-ip4-1", "later"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := []string{"5-middle", "guard-post_routing-ip4-1", "later"}
-	if got, err := UnknownPins(dir); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%q (%v), want %q", got, err, want)
-	}
-	if got, err := UnknownPins(filepath.Join(dir, "none")); err != nil || len(got) > 0 {
-		t.Errorf("without a directory: %q, %v", got, err)
-	}
-}
-
-// What this agent pins is known.
-func TestOwnPinsAreKnown(t *testing.T) {
+// A newer agent has left a program at a hook that this one does not know. It is detached, and what this agent pins is not.
+func TestProgramsOfANewerAgentAreDetached(t *testing.T) {
 	_, dir := room(t)
 	l := newLinks(t, dir, programs(t))
-	if _, err := l.EnsureHooks(); err != nil {
+	if _, err := ensureAll(l); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Ensure(veth(t, "cali-a")); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := UnknownPins(dir); err != nil || len(got) > 0 {
-		t.Errorf("unknown: %q (%v)", got, err)
+	attach := func() (link.Link, error) {
+		return link.AttachNetfilter(link.NetfilterOptions{Program: program(t, ebpf.Netfilter, 1), ProtocolFamily: link.NetfilterProtoIPv4,
+			Hook: link.NetfilterInetPostRouting, Priority: -7})
+	}
+	newer, err := attach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(newer.Pin(filepath.Join(dir, "guard-post_routing-ip4-7")), newer.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := attach(); !errors.Is(err, unix.EBUSY) {
+		t.Fatalf("%v: the program of the newer agent is not attached, so this tests nothing", err)
+	}
+	for _, want := range [][]string{{"guard-post_routing-ip4-7"}, nil} {
+		if removed, err := l.RemoveUnknown(); err != nil || !slices.Equal(removed, want) {
+			t.Errorf("removed %q (%v), want %q", removed, err, want)
+		}
+	}
+	testutil.WaitFor(t, 10*time.Second, "the program of the newer agent to be detached", func() bool { // the kernel does it a moment later
+		again, err := attach()
+		if err == nil {
+			again.Close()
+		}
+		return err == nil
+	})
+	if names, err := pinNames(dir); err != nil || len(names) != 2+allHooks {
+		t.Errorf("pins %v (%v), want those of this agent", names, err)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// A newer agent has left a program at a hook that this one does not know. An agent names it, and cleanup detaches it, in whatever layout it is.
-func TestProgramsOfANewerAgentAreNamedAndRemoved(t *testing.T) {
+// A newer agent has left a program at a hook that this one does not know. Cleanup detaches it, in whatever layout it is.
+func TestProgramsOfANewerAgentAreCleanedUp(t *testing.T) {
 	testutil.Privileged(t)
 	testutil.NetNS(t).Enter(t)
 	c := config.Defaults()
@@ -42,9 +42,6 @@ func TestProgramsOfANewerAgentAreNamedAndRemoved(t *testing.T) {
 		pin := filepath.Join(dir, "guard-post_routing-ip4-7")
 		if err := errors.Join(attached.Pin(pin), attached.Close()); err != nil {
 			t.Fatal(err)
-		}
-		if found, err := newer(dir).Find(); err != nil || len(found) != 1 || !strings.Contains(found[0], pin) {
-			t.Errorf("found %q (%v), want %s", found, err, pin)
 		}
 	}
 	removed, err := Cleanup(t.Context(), c)

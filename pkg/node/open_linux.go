@@ -137,5 +137,5 @@ func composeBPF(c config.Config, h *held, log *slog.Logger) (*Dataplane, error) 
 	table := conntrack.OpenLater()
 	go limit(watching, bpfplane.Limiter(d, table, routesOut(log)), table)
 	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Counters: d.Counters(),
-		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Overtaken: ahead.seen, Looks: append(looks(bpfMarks(c), ipvsFindings), ahead.look(), newer(d.Maps().LinkDir())), Addresses: bpfmaps.SmallestOfAddresses(d.Maps().MaxEntries), Memory: memory}, nil
+		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Overtaken: ahead.seen, Looks: append(looks(bpfMarks(c), ipvsFindings), ahead.look()), Addresses: bpfmaps.SmallestOfAddresses(d.Maps().MaxEntries), Memory: memory}, nil
 }

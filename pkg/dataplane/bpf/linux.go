@@ -180,6 +180,13 @@ func (h *Linux) Guard(early bool) error {
 		h.log.Warn("netfilter programs had been detached by somebody else, attached again")
 	}
 	_, staleErr := h.links.RemoveStale()
+	if err != nil {
+		return errors.Join(err, staleErr)
+	}
+	unknown, err := h.links.RemoveUnknown()
+	if len(unknown) > 0 {
+		h.log.Warn("detached programs that another version of Margay has left, and that this one does not know", "pins", unknown)
+	}
 	return errors.Join(err, staleErr)
 }
 
