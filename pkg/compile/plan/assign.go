@@ -251,9 +251,10 @@ func (s *assignment) limitReached(prog *program) {
 	}
 }
 
-// wait finds, among the stale endpoints and those that waited before, the ones whose desired program has no table yet. It
-// returns all stale and waiting endpoints by id.
-func (s *assignment) wait(stale []*endpoint) []*endpoint {
+// wait finds, among the stale endpoints and those that waited before, the ones whose desired program has no table yet. unmoved: addresses of
+// unknown classes stay for this plan as an earlier agent has left them. A table of that agent judges them by sets that may have changed since, so
+// endpoints that it did not judge wait for the next plan. wait returns all stale and waiting endpoints by id, and whether some wait for that.
+func (s *assignment) wait(stale []*endpoint, unmoved bool) (all []*endpoint, some bool) {
 	for id := range s.waiting {
 		if !slices.ContainsFunc(stale, func(e *endpoint) bool { return e.id == id }) {
 			stale = append(stale, s.endpoints.get(id))
@@ -262,7 +263,9 @@ func (s *assignment) wait(stale []*endpoint) []*endpoint {
 	clear(s.waiting)
 	slices.SortFunc(stale, func(a, b *endpoint) int { return a.id.Compare(b.id) })
 	for _, e := range stale {
-		if !s.part[e.id] && (e.desired.programs[0] == nil || !e.desired.programs[0].isPending() && !e.desired.programs[1].isPending()) {
+		early := unmoved && e.comesToForeign()
+		some = some || early
+		if !early && !s.part[e.id] && (e.desired.programs[0] == nil || !e.desired.programs[0].isPending() && !e.desired.programs[1].isPending()) {
 			continue
 		}
 		s.waiting[e.id] = true
@@ -272,7 +275,17 @@ func (s *assignment) wait(stale []*endpoint) []*endpoint {
 			}
 		}
 	}
-	return stale
+	return stale, some
+}
+
+// comesToForeign reports whether a table that was found in the kernel is to judge the endpoint, and did not judge it before.
+func (e *endpoint) comesToForeign() bool {
+	for d, prog := range e.desired.programs {
+		if prog != nil && prog.foreign && e.applied.programs[d] != prog {
+			return true
+		}
+	}
+	return false
 }
 
 // allWaiting returns the endpoints for which isWaiting is true.

@@ -47,9 +47,11 @@ func (c *Compiler) plan(changed bool) Plan {
 		c.assigned.leaveLacking(p.stale)
 	}
 	c.programs.clearAwaited()
-	p.stale = c.assigned.wait(p.stale)
+	var early bool
+	p.stale, early = c.assigned.wait(p.stale, c.pace.first() && c.classes.SomeUnknown())
 	p.remember()
 	p.closeSets()
+	p.FollowUp = p.FollowUp || early
 	p.tables()
 	p.grow()
 	p.rejudge()
