@@ -91,7 +91,7 @@ func TestGuardIsResumedByTheNextAgentBeforeItHasAnyPolicy(t *testing.T) {
 	first.kernel.early.began = first.kernel.early.began.Add(-earlyFor)
 	apply(first)
 	want("after ten minutes", false)
-	first.state.interfaces.ready = false // so that Close does as little as SIGKILL lets it
+	first.state.interfaces.guarded = false // so that Close does as little as SIGKILL lets it
 	mustClose(t, first)
 	want("once the first agent is killed", false)
 

@@ -148,9 +148,9 @@ func (i *interfaces) guard() error {
 	return err
 }
 
-// resign guards the node for the time without this process, if it was to be guarded.
+// resign guards the node for the time without this process, if it is guarded.
 func (i *interfaces) resign() error {
-	if !i.ready {
+	if !i.guarded {
 		return nil
 	}
 	return i.kernel.host.Guard(true)
