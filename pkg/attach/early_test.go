@@ -42,6 +42,20 @@ func guards(t *testing.T, dir string) map[string]uint32 {
 	return at
 }
 
+// mustGuard checks that there is one pin for each family, and that its link has the guard of these programs.
+func mustGuard(t *testing.T, dir string, of Programs) {
+	t.Helper()
+	at := guards(t, dir)
+	for name, runs := range at {
+		if runs != id(t, of.Guard) {
+			t.Errorf("%s runs %d, want %d", name, runs, id(t, of.Guard))
+		}
+	}
+	if len(at) != 2 {
+		t.Errorf("pins %v, want one for each family", at)
+	}
+}
+
 func TestASuspendedGuardIsResumedByTheNextProcess(t *testing.T) {
 	_, dir := room(t)
 	first, second := programs(t), programs(t)
@@ -60,7 +74,7 @@ func TestASuspendedGuardIsResumedByTheNextProcess(t *testing.T) {
 		}
 	}
 	if got, err := l.EnsureEarly(); err != nil || got != Attached {
-		t.Errorf("attached again: %v (%v), want %v: nobody else had detached it", got, err, Attached)
+		t.Errorf("attached again: %v (%v), want %v: others had not detached it", got, err, Attached)
 	}
 	mustBeAttached(t, dir, true)
 	if err := l.SuspendEarly(); err != nil {
@@ -75,24 +89,12 @@ func TestASuspendedGuardIsResumedByTheNextProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustBeAttached(t, dir, true)
-		for name, runs := range guards(t, dir) {
-			if runs != id(t, first.Guard) {
-				t.Errorf("%s runs %d, want that of the first process", name, runs)
-			}
-		}
+		mustGuard(t, dir, first)
 	}
 	if got, err := ensureAll(next); err != nil || got != Updated {
 		t.Errorf("%v (%v), want %v", got, err, Updated)
 	}
-	at := guards(t, dir)
-	for name, runs := range at {
-		if runs != id(t, second.Guard) {
-			t.Errorf("%s runs %d, want the new one", name, runs)
-		}
-	}
-	if len(at) != 2 {
-		t.Errorf("pins %v, want one for each family", at)
-	}
+	mustGuard(t, dir, second)
 }
 
 func TestASuspendedGuardIsPinnedAndOfThePresentProgram(t *testing.T) {
@@ -120,15 +122,7 @@ func TestASuspendedGuardIsPinnedAndOfThePresentProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustBeAttached(t, dir, false)
-	at := guards(t, dir)
-	for name, runs := range at {
-		if runs != id(t, p.Guard) {
-			t.Errorf("%s runs %d, want the new one", name, runs)
-		}
-	}
-	if len(at) != 2 {
-		t.Errorf("pins %v, want one for each family", at)
-	}
+	mustGuard(t, dir, p)
 }
 
 func TestAGuardDetachedByOthersIsAFaultUnlessItIsSuspended(t *testing.T) {

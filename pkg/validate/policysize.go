@@ -3,9 +3,10 @@ package validate
 import (
 	"fmt"
 
-	"github.com/margay-project/margay/pkg/model"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // mostRules is how many rules a NetworkPolicy may become in one direction: one for each peer and protocol of each API rule. No kernel's table

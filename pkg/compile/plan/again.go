@@ -46,8 +46,8 @@ func (p *planner) replaceLate(prog *program) {
 	p.addRows(prog, p.created)
 }
 
-// mostUntil is how many entries rowUntilThen looks at in one plan, each once for every set that tells two classes apart, in some 10 ms.
-const mostUntil = 1 << 20
+// mostUntil is how many entries rowUntilThen looks at in one plan, in some 10 ms.
+const mostUntil = 1 << 18
 
 // rowUntilThen returns the row of a new class in a table that is to be made again: that of a class which addresses have had, if the policy
 // allows the new class all that it allows to that one. So they keep what they were allowed, and what is revoked does not wait. Otherwise it is

@@ -53,7 +53,7 @@ func TestAGracePeriodFollowsTheLossOfFlows(t *testing.T) {
 }
 
 // TestAGracePeriodThatSomebodyProlongsIsCutShort: by the next resync, which reports it, and by the first plan of the next agent. A
-// configuration with a shorter period cuts it short as well, and nobody is blamed for that.
+// configuration with a shorter period cuts it short as well, which is not reported as a change by others.
 func TestAGracePeriodThatSomebodyProlongsIsCutShort(t *testing.T) {
 	testutil.Privileged(t)
 	dir, s := testutil.BPFFS(t), stage{role: "friend", allow: []string{"friend"}, ports: []uint16{80}}
